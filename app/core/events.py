@@ -1,0 +1,139 @@
+"""Typed progress events: what a training run says about itself, one frozen class per kind.
+
+Knows the shapes. Does not know where they go: the trainer calls `emit(event)`, the recorder stores them as JSON
+rows, the API and the browser read them back with `parse_event`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StatusChanged(_Event):
+    """Written by whoever changes the job's status, in the same transaction."""
+
+    kind: Literal["status"] = "status"
+    status: str
+    code: str | None = None
+    message: str | None = None
+
+
+class PhaseProgress(_Event):
+    """A stretch of work that is not a training step: loading, teacher responses, evaluation, export."""
+
+    kind: Literal["phase"] = "phase"
+    phase: Literal["loading", "teacher_responses", "evaluating", "training", "exporting"]
+    done: int = 0
+    total: int = 0
+
+
+class RunStarted(_Event):
+    """Models and data are loaded; sizes are what was found, not what was asked for."""
+
+    kind: Literal["started"] = "started"
+    teacher_parameters: int
+    student_parameters: int
+    vocabulary_size: int
+    train_rows: int
+    dev_rows: int
+    max_steps: int
+    device: str
+    precision: str
+
+
+class StepDone(_Event):
+    """One optimizer step. `metrics` is flat (`loss/total`, `loss/dac_kl`, `dac_kl/kept_mass`, `scrg/mismatch_rate`,
+    `time/generate_s`, ...), so a new loss shows up everywhere without a new field."""
+
+    kind: Literal["step"] = "step"
+    step: int
+    max_steps: int
+    source: Literal["ground_truth", "fresh", "replay"]
+    tokens: int = Field(description="Response tokens that carried loss in this step.")
+    tokens_per_s: float
+    eta_s: float
+    metrics: Mapping[str, float]
+
+
+class Evaluated(_Event):
+    """A pass over the held-out rows; `metrics` holds `eval/kl_ts`, `eval/rouge_l`, `eval/loss`, ..."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    step: int
+    metrics: Mapping[str, float]
+
+
+class SampleDrawn(_Event):
+    """The student's answer to a held-out prompt at some step."""
+
+    kind: Literal["sample"] = "sample"
+    step: int
+    prompt: str
+    text: str
+    reference: str | None = None
+
+
+class Correction(_Event):
+    """One SCRG example: `before` + struck `student_token` becomes `before` + `teacher_token` + `regenerated`."""
+
+    kind: Literal["correction"] = "correction"
+    step: int
+    prompt: str
+    before: str
+    student_token: str
+    teacher_token: str
+    dropped: str
+    regenerated: str
+    error_position: int
+    kl: float
+
+
+class CheckpointSaved(_Event):
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: int
+    folder: str
+
+
+class Warned(_Event):
+    """Something a user should know although the run goes on (an ignored setting, a collapsed mask)."""
+
+    kind: Literal["warning"] = "warning"
+    code: str
+    message: str
+    step: int | None = None
+
+
+class StudentExported(_Event):
+    kind: Literal["exported"] = "exported"
+    folder: str
+    parameters: int
+    weights_sha256: str
+
+
+Event = Annotated[
+    StatusChanged
+    | PhaseProgress
+    | RunStarted
+    | StepDone
+    | Evaluated
+    | SampleDrawn
+    | Correction
+    | CheckpointSaved
+    | Warned
+    | StudentExported,
+    Field(discriminator="kind"),
+]
+Emit = Callable[[Event], None]
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def parse_event(payload: Mapping[str, Any]) -> Event:
+    """The event whose `model_dump(mode="json")` is `payload`. Raises pydantic.ValidationError for anything else."""
+    return _ADAPTER.validate_python(payload)

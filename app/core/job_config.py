@@ -1,0 +1,272 @@
+"""The one description of a distillation run, shared by the form, REST, the command line and the trainer.
+
+Knows every setting, its default and its limits. Does not know models, files or databases: what needs a look
+at the world (does this folder exist, do the tokenizers match) is checked by `model_facts` and the caller.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from app.core.recipes import RECIPES, RecipeName, with_recipe
+
+
+class Settings(BaseModel):
+    """Base of every section: immutable, and an unknown field is an error, never ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# --- models -------------------------------------------------------------------------------------------------
+
+
+class TeacherConfig(Settings):
+    model: str = Field(min_length=1, description="Hub id, local folder, or path of a .gguf file.")
+
+
+class FromTeacherStudent(Settings):
+    """A student made of some of the teacher's own layers; embeddings, final norm and head are copied."""
+
+    kind: Literal["from_teacher"] = "from_teacher"
+    layers: int = Field(ge=1, description="How many of the teacher's layers the student keeps.")
+    choice: Literal["even", "first"] = Field(
+        "even", description="even: spread over the depth, first and last kept; first: the lowest ones."
+    )
+
+
+class CheckpointStudent(Settings):
+    """A student that exists already: any causal language model with the teacher's tokenizer."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    model: str = Field(min_length=1, description="Hub id, local folder, or path of a .gguf file.")
+
+
+StudentConfig = Annotated[FromTeacherStudent | CheckpointStudent, Field(discriminator="kind")]
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+class _Data(Settings):
+    template: Literal["chat", "alpaca", "plain"] = Field(
+        "chat", description="chat: the tokenizer's own template; alpaca: '### Instruction'; plain: the text alone."
+    )
+    responses: Literal["given", "teacher"] = Field(
+        "given",
+        description="given: the data's own responses, the teacher writes those that are missing; "
+        "teacher: the teacher writes them all.",
+    )
+    dev_rows: int = Field(32, ge=1, description="Rows held out from the end of the data for evaluation.")
+    max_prompt_tokens: int = Field(512, ge=1, description="A longer prompt is refused, never cut.")
+    max_response_tokens: int = Field(256, ge=1, description="Ground-truth responses are cut to this length.")
+
+
+class DatasetData(_Data):
+    """A data set uploaded to the service."""
+
+    kind: Literal["dataset"] = "dataset"
+    dataset_id: str = Field(min_length=1)
+
+
+class FileData(_Data):
+    """A JSONL file of canonical rows on the machine that trains (command line and benchmarks)."""
+
+    kind: Literal["file"] = "file"
+    path: Path
+
+
+DataConfig = Annotated[DatasetData | FileData, Field(discriminator="kind")]
+
+# --- sampling -----------------------------------------------------------------------------------------------
+
+
+class _Sampling(Settings):
+    max_new_tokens: int = Field(128, ge=1, description="Longest response the student may sample.")
+    temperature: float = Field(1.0, gt=0, description="[ours] T = 1: samples come from the student itself.")
+    top_p: float = Field(1.0, gt=0, le=1, description="[ours] 1: no nucleus cut.")
+
+
+class GroundTruthSampling(_Sampling):
+    """Every batch is taken from the data (off-policy)."""
+
+    kind: Literal["ground_truth"] = "ground_truth"
+
+
+class OnPolicySampling(_Sampling):
+    """Every batch is sampled from the student."""
+
+    kind: Literal["on_policy"] = "on_policy"
+
+
+class MixedSampling(_Sampling):
+    """A fixed share of the batches is sampled from the student (GKD, Agarwal et al. 2024)."""
+
+    kind: Literal["mixed"] = "mixed"
+    student_fraction: float = Field(0.5, ge=0, le=1)
+
+
+class AdaptiveOffPolicySampling(_Sampling):
+    """DistiLLM's scheme: phi grows when the dev loss rises; fresh samples enter a FIFO replay buffer."""
+
+    kind: Literal["adaptive_off_policy"] = "adaptive_off_policy"
+    phi_start: float = Field(0.0, ge=0, le=1, description="Share of batches from the student at the start.")
+    phi_step: float = Field(0.1, gt=0, le=1, description="Added to phi when the dev loss rises.")
+    dev_loss_margin: float = Field(0.1, ge=0, description="Rise of the dev loss that counts.")
+    buffer_size: int = Field(1000, ge=1, description="Sequences in the replay buffer.")
+
+
+SamplingConfig = Annotated[
+    GroundTruthSampling | OnPolicySampling | MixedSampling | AdaptiveOffPolicySampling, Field(discriminator="kind")
+]
+
+
+class ScrgConfig(Settings):
+    """Sequence correction and re-generation. Every choice that the paper leaves open is a switch [ours]."""
+
+    rounds: int = Field(1, ge=0, le=16, description="Corrections per fresh sample; 0 switches SCRG off.")
+    teacher_token: Literal["sample", "greedy"] = Field("sample", description="The teacher's token at a position.")
+    position: Literal["largest_kl", "first", "random"] = Field(
+        "largest_kl", description="Which mismatch is the error: Eq. 3, or a control."
+    )
+    kl_direction: Literal["teacher_student", "student_teacher"] = Field("teacher_student", description="KL of Eq. 3.")
+    no_mismatch: Literal["keep", "drop"] = Field(
+        "keep", description="A sequence without a mismatch stays, or leaves the batch (a batch never becomes empty)."
+    )
+    eos_correction: Literal["stop", "skip"] = Field(
+        "stop", description="Teacher's token is EOS: the sequence ends there, or the position is no candidate."
+    )
+    later_rounds: Literal["right_only", "anywhere"] = Field(
+        "right_only", description="A later round stays right of earlier corrections, or may go anywhere."
+    )
+    store: Literal["corrected", "original"] = Field("corrected", description="What enters the replay buffer.")
+
+
+# --- losses -------------------------------------------------------------------------------------------------
+
+
+class _Loss(Settings):
+    weight: float = Field(1.0, gt=0)
+
+
+class SftLoss(_Loss):
+    kind: Literal["sft"] = "sft"
+    rows: Literal["ground_truth", "all"] = Field(
+        "ground_truth", description="[ours] Cross-entropy on the student's own samples makes training collapse."
+    )
+
+
+class ForwardKlLoss(_Loss):
+    kind: Literal["forward_kl"] = "forward_kl"
+
+
+class ReverseKlLoss(_Loss):
+    kind: Literal["reverse_kl"] = "reverse_kl"
+
+
+class DacKlLoss(_Loss):
+    """Distribution adaptive clipping KL (Eq. 6-8)."""
+
+    kind: Literal["dac_kl"] = "dac_kl"
+    top_k: int = Field(256, ge=2, description="[ours] Teacher classes f_sub sees; the rest is one bucket.")
+    hidden_size: int = Field(64, ge=1, description="[ours] Width of f_sub's two hidden layers.")
+    kappa: float = Field(50.0, gt=0, description="[ours] Steepness of the sigmoid mask.")
+    normalise: Literal["none", "renorm", "rest_bucket"] = Field(
+        "rest_bucket", description="none: the paper's literal form; rest_bucket: what is clipped is one more class."
+    )
+    subnet_objective: Literal["density", "minimise", "fixed"] = Field(
+        "density", description="[ours] What f_sub is trained for; fixed: the bounds below, no network."
+    )
+    density_price: float = Field(0.002, ge=0, description="[ours] Price of one kept class under `density`.")
+    fixed_lower: float = Field(0.0, ge=0, le=1)
+    fixed_upper: float = Field(0.95, ge=0, le=1)
+    min_kept_mass: float = Field(
+        0.1, gt=0, lt=1, description="[ours] Floor on the kept share of the teacher mass beside the target class."
+    )
+    floor_alarm_share: float = Field(0.5, gt=0, le=1, description="Warn when the floor holds more positions.")
+    subnet_lr_factor: float = Field(10.0, gt=0, description="[ours] f_sub's learning rate over the student's.")
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> DacKlLoss:
+        if self.fixed_lower >= self.fixed_upper:
+            raise ValueError("fixed_lower must be below fixed_upper")
+        return self
+
+
+class SpanLoss(_Loss):
+    """L2 distance of adjacent tokens' Hadamard products inside phrases (Eq. 10)."""
+
+    kind: Literal["span"] = "span"
+    chunker: Literal["textblob", "spacy", "words", "random"] = Field(
+        "textblob", description="random: spans of textblob's lengths at random places (a control)."
+    )
+    spacy_pipeline: str = Field("en_core_web_sm", description="Installed pipeline; read when chunker is spacy.")
+    distance: Literal["l2_squared", "l2"] = "l2_squared"
+    average: Literal["pairs", "spans"] = Field("pairs", description="[ours] What the sum is divided by.")
+
+
+LossConfig = Annotated[
+    SftLoss | ForwardKlLoss | ReverseKlLoss | DacKlLoss | SpanLoss, Field(discriminator="kind")
+]
+
+# --- training and evaluation --------------------------------------------------------------------------------
+
+
+class TrainingConfig(Settings):
+    max_steps: int = Field(1000, ge=1, description="Optimizer steps.")
+    batch_size: int = Field(8, ge=1, description="Sequences per micro-batch.")
+    gradient_accumulation: int = Field(1, ge=1, description="Micro-batches per optimizer step.")
+    learning_rate: float = Field(5e-5, gt=0)
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup_fraction: float = Field(0.05, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    seed: int = Field(0, ge=0)
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="auto: bfloat16 compute where the device has it; master weights are float32 always."
+    )
+    logits: Literal["chunked", "whole"] = Field(
+        "chunked", description="chunked: the loss runs over slices of positions and no [B, T, V] tensor is whole."
+    )
+    log_every: int = Field(1, ge=1, description="Steps between progress events.")
+    checkpoint_every: int = Field(500, ge=1, description="Steps between checkpoints.")
+
+
+class EvaluationConfig(Settings):
+    every_steps: int = Field(100, ge=1)
+    rouge_rows: int = Field(16, ge=0, description="Held-out prompts the student answers greedily for ROUGE-L.")
+    samples: int = Field(2, ge=0, description="Of those answers, how many are shown as samples.")
+
+
+class DistillConfig(Settings):
+    """A whole run. Sections that are left out are filled by `recipe`; `config` round-trips exactly as JSON."""
+
+    recipe: RecipeName = Field("mgsr", description="Fills the sections that are left out.")
+    teacher: TeacherConfig
+    student: StudentConfig
+    data: DataConfig
+    sampling: SamplingConfig
+    scrg: ScrgConfig
+    losses: tuple[LossConfig, ...] = Field(min_length=1)
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_recipe(cls, raw: Any) -> Any:
+        """Adds what the recipe says about sections (or fields of sections) that `raw` leaves out."""
+        return with_recipe(raw) if isinstance(raw, dict) and raw.get("recipe", "mgsr") in RECIPES else raw
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DistillConfig:
+        kinds = [loss.kind for loss in self.losses]
+        if len(set(kinds)) != len(kinds):
+            raise ValueError("losses: each kind may appear once; give the terms different kinds")
+        only_ground_truth = all(isinstance(loss, SftLoss) and loss.rows == "ground_truth" for loss in self.losses)
+        if only_ground_truth and self.sampling.kind != "ground_truth":
+            raise ValueError(
+                "losses: sft counts ground-truth rows only, so sampled batches would train on nothing; "
+                "add a divergence or set sampling.kind to ground_truth"
+            )
+        return self

@@ -1,0 +1,157 @@
+"""REST shapes: what the API answers and accepts. OpenAPI is generated from these.
+
+Knows field names and types. Does not know tables (the db package turns rows into these) or HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.core.job_config import DistillConfig
+
+JobStatus = Literal["queued", "running", "paused", "succeeded", "failed", "cancelled"]
+T = TypeVar("T")
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Page(Shape, Generic[T]):
+    """One cursor page; ask for the next with `after` = the last element's id (or seq)."""
+
+    data: Sequence[T]
+    has_more: bool
+
+
+class RowProblem(Shape):
+    row: int = Field(description="1-based row of the uploaded file.")
+    message: str
+
+
+class DatasetOut(Shape):
+    id: str
+    name: str
+    format: Literal["prompt", "prompt_response", "messages", "alpaca", "sharegpt"]
+    rows: int
+    rows_with_response: int
+    problems: Sequence[RowProblem] = Field(description="Rows that were left out, and why.")
+    sha256: str
+    created_at: datetime
+
+
+class JobIn(Shape):
+    name: str = Field(min_length=1, max_length=200)
+    config: DistillConfig
+    priority: int = Field(0, ge=-100, le=100, description="Higher runs first.")
+
+
+class JobError(Shape):
+    code: str
+    message: str
+
+
+class JobOut(Shape):
+    id: str
+    name: str
+    status: JobStatus
+    config: Mapping[str, Any] = Field(description="The description as it was accepted, recipe filled in.")
+    priority: int
+    attempt: int
+    step: int
+    max_steps: int
+    cancel_requested: bool
+    student_id: str | None
+    teacher_id: str | None
+    untrained_id: str | None
+    error: JobError | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class DryRunOut(Shape):
+    config: Mapping[str, Any]
+    teacher_parameters: int
+    student_parameters: int
+    memory_bytes: Mapping[str, int] = Field(description="weights, gradients, optimizer, caches, activations, total.")
+    warnings: Sequence[str]
+
+
+class EventOut(Shape):
+    seq: int
+    attempt: int
+    created_at: datetime
+    event: Mapping[str, Any] = Field(description="One of app.core.events, by its `kind`.")
+
+
+class Series(Shape):
+    name: str
+    points: Sequence[tuple[int, float]] = Field(description="(step, value), down-sampled with the extremes kept.")
+
+
+class MetricsOut(Shape):
+    series: Sequence[Series]
+
+
+class ModelOut(Shape):
+    id: str
+    kind: Literal["teacher", "untrained", "student"]
+    name: str
+    job_id: str | None
+    source: str = Field(description="Where the weights come from: hub id, path, or folder in the artifact store.")
+    parameters: int | None
+    weights_sha256: str | None
+    card: Mapping[str, Any] = Field(description="Recipe, data, metrics before and after.")
+    created_at: datetime
+
+
+class ChatMessage(Shape):
+    role: Literal["system", "user", "assistant"]
+    content: str = Field(min_length=1)
+
+
+class ComparisonIn(Shape):
+    model_ids: Sequence[str] = Field(min_length=1, max_length=4)
+    messages: Sequence[ChatMessage] = Field(min_length=1)
+    max_new_tokens: int = Field(128, ge=1, le=4096)
+    temperature: float = Field(0.0, ge=0, le=5, description="0 is greedy.")
+    top_p: float = Field(1.0, gt=0, le=1)
+    seed: int = Field(0, ge=0)
+
+
+class Answer(Shape):
+    """What one model said, and how fast. All sides get the same template, seed and sampling settings."""
+
+    model_id: str
+    text: str
+    tokens: int
+    seconds: float
+    tokens_per_s: float
+    finished: bool = Field(description="Ended with EOS rather than at max_new_tokens.")
+    parameters: int
+    weights_sha256: str
+
+
+class ComparisonOut(Shape):
+    id: str
+    status: Literal["queued", "running", "succeeded", "failed"]
+    request: ComparisonIn
+    answers: Sequence[Answer]
+    error: JobError | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class Health(Shape):
+    status: Literal["ok", "unavailable"]
+    checks: Mapping[str, str] = Field(default_factory=dict, description="ok, or what is wrong, by part.")
+
+
+class ConfigSchemaOut(Shape):
+    json_schema: Mapping[str, Any]
+    recipes: Mapping[str, Mapping[str, Any]]

@@ -1,0 +1,54 @@
+"""Environment settings, read once by each composition root (asgi, celery app, UI main, command line, migrations).
+
+Knows names and defaults of `STILLHOUSE_*`. Does not open, create or connect anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ServiceSettings(BaseSettings):
+    """`ServiceSettings()` reads the environment; every default works on a laptop, on loopback only."""
+
+    model_config = SettingsConfigDict(env_prefix="STILLHOUSE_", env_ignore_empty=True, frozen=True)
+
+    home: Path = Field(Path("~/.stillhouse"), description="State folder: database, broker, data sets, models.")
+    host: str = "127.0.0.1"
+    api_port: int = Field(8000, ge=1, le=65535)
+    ui_port: int = Field(7860, ge=1, le=65535)
+    database_url: str | None = Field(None, description="SQLAlchemy URL; default SQLite in the state folder.")
+    broker_url: str | None = Field(None, description="Celery broker URL; default: files in the state folder.")
+    storage_url: str | None = Field(None, description="fsspec URL for artifacts; default: a folder in the state folder.")
+    api_url: str | None = Field(None, description="Where the UI finds the API; default from host and api_port.")
+    heartbeat_s: float = Field(5.0, gt=0, description="How often a worker says that its job is alive.")
+    lease_s: float = Field(60.0, gt=0, description="A running job without a heartbeat for so long is re-queued.")
+    sweep_s: float = Field(5.0, gt=0, description="How often the API's sweeper looks for lost jobs.")
+    max_upload_mib: int = Field(512, ge=1)
+
+    @property
+    def home_folder(self) -> Path:
+        return self.home.expanduser().resolve()
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.home_folder / 'stillhouse.db'}"
+
+    @property
+    def resolved_broker_url(self) -> str:
+        return self.broker_url or "filesystem://"
+
+    @property
+    def broker_folder(self) -> Path:
+        return self.home_folder / "broker"
+
+    @property
+    def resolved_storage_url(self) -> str:
+        return self.storage_url or f"file://{self.home_folder / 'artifacts'}"
+
+    @property
+    def resolved_api_url(self) -> str:
+        return self.api_url or f"http://{self.host}:{self.api_port}"
