@@ -95,12 +95,6 @@ class Correction(_Event):
     kl: float
 
 
-class CheckpointSaved(_Event):
-    kind: Literal["checkpoint"] = "checkpoint"
-    step: int
-    folder: str
-
-
 class Warned(_Event):
     """Something a user should know although the run goes on (an ignored setting, a collapsed mask)."""
 
@@ -125,7 +119,6 @@ Event = Annotated[
     | Evaluated
     | SampleDrawn
     | Correction
-    | CheckpointSaved
     | Warned
     | StudentExported,
     Field(discriminator="kind"),

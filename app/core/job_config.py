@@ -230,7 +230,6 @@ class TrainingConfig(Settings):
         "chunked", description="chunked: the loss runs over slices of positions and no [B, T, V] tensor is whole."
     )
     log_every: int = Field(1, ge=1, description="Steps between progress events.")
-    checkpoint_every: int = Field(500, ge=1, description="Steps between checkpoints.")
 
 
 class EvaluationConfig(Settings):
