@@ -104,16 +104,18 @@ def test_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_is_noted_and_handlers_come_back(tmp_path: Path, number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with (
-        pytest.raises(StopRequested) as caught,
-        supervised(python_child("import time; time.sleep(600)"), logs=tmp_path) as supervisor,
-    ):
-        os.kill(os.getpid(), number)
-        (pid,) = supervisor.pids().values()
-        until(lambda: False, tick=supervisor.tick)
+    child = python_child(LEADER, str(tmp_path / "pids"))
+    with pytest.raises(StopRequested) as caught, supervised(child, logs=tmp_path / "logs") as supervisor:
+        signal_self(supervisor, number, after=tmp_path / "pids")
     assert caught.value.exit_status == 128 + number
     assert signal.getsignal(number) == before
-    assert not is_alive(pid)
+    until(lambda: not any(map(is_alive, read_pids(tmp_path / "pids"))))
+
+
+def signal_self(supervisor: Supervisor, number: signal.Signals, *, after: Path) -> None:
+    until(after.exists)
+    os.kill(os.getpid(), number)
+    until(lambda: False, tick=supervisor.tick)
 
 
 def test_nice_child_yields(tmp_path: Path) -> None:
