@@ -1,0 +1,49 @@
+"""Engine and sessions for SQLite and PostgreSQL.
+
+Knows what each back end needs to be safe with several processes. Does not know tables or queries.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session, sessionmaker
+
+_BUSY_TIMEOUT_S = 30.0
+
+
+def make_engine(url: str) -> Engine:
+    """An engine for `url` (SQLAlchemy form). Connects on first use; creates the parent folder of an SQLite file."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        if parsed.database and parsed.database != ":memory:":
+            Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_immediate)
+        return engine
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")  # psycopg 3 is the driver that is installed
+    # pool_pre_ping: a restarted database server costs one ping, not one failed request per pooled connection.
+    return create_engine(parsed, pool_pre_ping=True, connect_args={"connect_timeout": 5})
+
+
+def make_sessions(engine: Engine) -> sessionmaker[Session]:
+    """The one kind of session: sync, explicit `with sessions.begin() as session:`, rows usable after the commit."""
+    return sessionmaker(engine, expire_on_commit=False)
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # SQLAlchemy sends BEGIN itself, below; the driver's own timing is too late
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin_immediate(connection: Connection) -> None:
+    """Takes the write lock at once: a transaction that reads first and writes later would otherwise fail with
+    SQLITE_BUSY (which no timeout cures) whenever another process wrote in between."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,161 @@
+"""The tables. Knows columns, keys and indexes; does not know queries (one module per resource has those).
+
+Times are aware UTC on both back ends; documents (configs, events, answers) are JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, ForeignKey, Index, Text, TypeDecorator, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC in Python; SQLite, which has no time zones, stores the naive UTC value."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("naive datetime: give an aware one")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it as a plain class attribute
+        datetime: UtcDateTime(),
+        Mapping[str, Any]: JSON().with_variant(JSONB(), "postgresql"),
+        Sequence[Any]: JSON().with_variant(JSONB(), "postgresql"),
+    }
+
+
+class Dataset(Base):
+    """An uploaded data set; its canonical rows are the artifact `datasets/{id}.jsonl`."""
+
+    __tablename__ = "datasets"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    format: Mapped[str]
+    rows: Mapped[int]
+    rows_with_response: Mapped[int]
+    problems: Mapped[Sequence[Any]]
+    sha256: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class Model(Base):
+    """A teacher (one row per source), a job's untrained student, or its distilled student."""
+
+    __tablename__ = "models"
+    __table_args__ = (
+        Index(
+            "ux_models_teacher_source",
+            "source",
+            unique=True,
+            sqlite_where=text("kind = 'teacher'"),
+            postgresql_where=text("kind = 'teacher'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    name: Mapped[str]
+    # No foreign key: jobs points here already, and SQLite cannot add one side of a cycle later.
+    job_id: Mapped[str | None] = mapped_column(index=True)
+    source: Mapped[str]
+    parameters: Mapped[int | None] = mapped_column(BigInteger)
+    weights_sha256: Mapped[str | None]
+    card: Mapped[Mapping[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class Job(Base):
+    """A distillation job. `attempt` counts claims; every write by a worker must carry the current one."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index("ix_jobs_claim", "status", text("priority DESC"), "id"),  # claim_next reads its first row
+        Index("ix_jobs_status_id", "status", "id"),  # pages by status; pages of all jobs use the primary key
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    status: Mapped[str]
+    config: Mapped[Mapping[str, Any]]
+    priority: Mapped[int]
+    idempotency_key: Mapped[str | None] = mapped_column(unique=True)
+    attempt: Mapped[int] = mapped_column(default=0)
+    step: Mapped[int] = mapped_column(default=0)
+    max_steps: Mapped[int]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    worker: Mapped[str | None]
+    last_seq: Mapped[int] = mapped_column(default=0)  # number of the newest event; counting here leaves no holes
+    error_code: Mapped[str | None]
+    error_message: Mapped[str | None] = mapped_column(Text)
+    teacher_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    untrained_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    student_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
+    created_at: Mapped[datetime]
+    queued_at: Mapped[datetime]
+    announced_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    heartbeat_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class EventRow(Base):
+    """One progress event; the primary key is also the cursor."""
+
+    __tablename__ = "events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    attempt: Mapped[int]
+    created_at: Mapped[datetime]
+    payload: Mapped[Mapping[str, Any]]
+
+
+class Metric(Base):
+    """One number of one step, for curves; the current attempt's only."""
+
+    __tablename__ = "metrics"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float]
+
+
+class Comparison(Base):
+    """One prompt answered by several models."""
+
+    __tablename__ = "comparisons"
+    __table_args__ = (Index("ix_comparisons_status_id", "status", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    status: Mapped[str]
+    request: Mapped[Mapping[str, Any]]
+    answers: Mapped[Sequence[Any]]
+    attempt: Mapped[int] = mapped_column(default=0)
+    worker: Mapped[str | None]
+    error_code: Mapped[str | None]
+    error_message: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime]
+    queued_at: Mapped[datetime]
+    announced_at: Mapped[datetime | None]
+    heartbeat_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]

@@ -1,0 +1,99 @@
+"""Artifacts (data sets, students) in a folder or an object store.
+
+Knows fsspec and keys such as `datasets/{id}.jsonl`. Does not know what is inside, or who may see it. An artifact is
+written once under a fresh id and never changed, so a fetched copy is good for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+
+class ArtifactStore:
+    """`url` is an fsspec URL: `file:///some/folder`, `s3://bucket/prefix`, `memory://`. What is not local is fetched
+    into `cache_folder` (default: a folder of this user's in the system's temporary one)."""
+
+    def __init__(self, url: str, *, cache_folder: Path | None = None) -> None:
+        self._fs, self._root = url_to_fs(url)
+        self._is_local = isinstance(self._fs, LocalFileSystem)
+        self._cache = cache_folder or Path(tempfile.gettempdir()) / f"stillhouse-artifacts-{os.getuid()}"
+
+    def put_folder(self, local: Path, key: str) -> None:
+        """Copies the folder `local` to `key`. On a local store it appears whole or not at all."""
+        if self._is_local:
+            target = Path(self._path(key))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+            shutil.copytree(local, partial)
+            partial.rename(target)
+        else:
+            for file in sorted(path for path in local.rglob("*") if path.is_file()):
+                self._fs.put_file(str(file), f"{self._path(key)}/{file.relative_to(local).as_posix()}")
+
+    def put_file(self, local: Path, key: str) -> None:
+        """Copies the file `local` to `key`. On a local store it appears whole or not at all."""
+        if self._is_local:
+            target = Path(self._path(key))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+            shutil.copyfile(local, partial)
+            partial.replace(target)
+        else:
+            self._fs.put_file(str(local), self._path(key))
+
+    def local_path(self, key: str) -> Path:
+        """A path on this machine with the file or folder at `key`. Raises FileNotFoundError."""
+        if not self.exists(key):
+            raise FileNotFoundError(f"no artifact {key}")
+        return Path(self._path(key)) if self._is_local else self._fetched(key)
+
+    def open(self, key: str, mode: str = "rb") -> IO[Any]:
+        """A file object; writing modes create what is missing above it. Raises FileNotFoundError when reading."""
+        path = self._path(key)
+        if "w" in mode:
+            self._fs.makedirs(str(PurePosixPath(path).parent), exist_ok=True)
+        return self._fs.open(path, mode)
+
+    def exists(self, key: str) -> bool:
+        return self._fs.exists(self._path(key))
+
+    def delete(self, key: str) -> None:
+        """Removes the file or folder at `key`, if it is there."""
+        if self.exists(key):
+            self._fs.rm(self._path(key), recursive=True)
+
+    def check(self) -> None:
+        """Writes, reads and removes a small file; raises what went wrong (OSError and the store's own errors)."""
+        key = f".check-{uuid.uuid4().hex}"
+        with self.open(key, "wb") as file:
+            file.write(b"ok")
+        with self.open(key) as file:
+            if file.read() != b"ok":
+                raise OSError("the artifact store does not return what was written")
+        self.delete(key)
+
+    def _path(self, key: str) -> str:
+        parts = PurePosixPath(key).parts
+        if not parts or key.startswith("/") or ".." in parts:
+            raise ValueError(f"not an artifact key: {key!r}")
+        return f"{self._root}/{PurePosixPath(key)}"
+
+    def _fetched(self, key: str) -> Path:
+        target = self._cache / key
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+            self._fs.get(self._path(key), str(partial), recursive=self._fs.isdir(self._path(key)))
+            try:
+                partial.rename(target)
+            except OSError:  # another process fetched the same folder first
+                shutil.rmtree(partial, ignore_errors=True)
+        return target
