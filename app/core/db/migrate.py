@@ -20,7 +20,7 @@ _FOLDER = Path(__file__).parent / "migrations"
 _LOCK_KEY = 0x571111  # any constant of our own; PostgreSQL's advisory locks are named by number
 
 
-def migrate(url: str) -> None:
+def upgrade(url: str) -> None:
     """Upgrades the database at `url` to the newest revision, in one transaction.
 
     Safe to call from several processes at once: SQLite's write lock, or an advisory lock, lets one pass at a time.
