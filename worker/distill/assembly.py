@@ -1,0 +1,173 @@
+"""From a job description to everything a run needs: models, rows, objective, held-out batches.
+
+Knows the order in which things are loaded and checked. Does not train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from transformers import PreTrainedTokenizerBase
+
+from app.core.errors import Cancelled
+from app.core.events import Emit, PhaseProgress, RunStarted
+from app.core.job_config import DistillConfig, FileData
+from app.core.model_facts import check_models
+from worker.distill.data import PromptEncoder, Row, check_context, read_rows, split
+from worker.distill.evaluate import HeldOut
+from worker.distill.generate import SamplingSettings
+from worker.distill.models import (
+    SamplingCopy,
+    SplitModel,
+    build_student,
+    compute_dtype,
+    end_of_text_ids,
+    load_model,
+    load_tokenizer,
+)
+from worker.distill.objective import Objective
+from worker.distill.responses import complete, greedy
+from worker.distill.spans import SpanFinder, make_span_finder
+from worker.distill.types import Batch, TokenSequence, make_batch
+
+LOGITS_PER_CHUNK = 2**25  # positions x vocabulary alive at once in the loss: 128 MiB per float32 tensor
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a run works with. The student is trained in float32; `sampler` is its copy in the compute type."""
+
+    config: DistillConfig
+    accelerator: Accelerator
+    dtype: torch.dtype
+    tokenizer: PreTrainedTokenizerBase
+    encoder: PromptEncoder
+    teacher: SplitModel
+    student: SplitModel
+    sampler: SamplingCopy
+    objective: Objective
+    spans: SpanFinder | None
+    settings: SamplingSettings
+    train_rows: Sequence[Row]
+    held_out: HeldOut
+
+    @property
+    def device(self) -> torch.device:
+        return self.accelerator.device
+
+    @property
+    def chunk_positions(self) -> int | None:
+        if self.config.training.logits == "whole":
+            return None
+        return max(1, LOGITS_PER_CHUNK // self.teacher.vocabulary_size)
+
+    def batch(self, sequences: Sequence[TokenSequence]) -> Batch:
+        return _batch(sequences, self.spans, self.settings.pad_id, self.device)
+
+
+def _batch(sequences: Sequence[TokenSequence], spans: SpanFinder | None, pad_id: int, device: torch.device) -> Batch:
+    pairs = spans.pairs(sequences) if spans else None
+    return make_batch(sequences, pairs=pairs, pad_id=pad_id, device=device)
+
+
+def ground_truth(rows: Sequence[Row]) -> list[TokenSequence]:
+    """The rows' own responses as training sequences. Every row has one by now (the teacher wrote what was missing)."""
+    return [TokenSequence(row.prompt_ids, row.response_ids or (), is_ground_truth=True) for row in rows]
+
+
+def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], bool]) -> Assembly:
+    """Loads and checks everything. Raises InvalidRequest subclasses (bad data, models that do not fit) and Cancelled.
+
+    What is cheap to find out comes first: files and headers before weights, prompts before teacher responses.
+    """
+    data = config.data
+    assert isinstance(data, FileData), "the service turns a data set into a file before it calls the library"
+    emit(PhaseProgress(phase="loading"))
+    check_models(config)
+    accelerator = Accelerator()
+    device = accelerator.device
+    dtype = compute_dtype(config.training.precision, device)
+    tokenizer = load_tokenizer(config.teacher.model)
+    teacher_model = load_model(config.teacher.model, device=device, dtype=dtype).requires_grad_(False)
+    eos_ids = end_of_text_ids(teacher_model, tokenizer)
+    encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=eos_ids)
+    rows = read_rows(data, encoder)
+    _stop_if(should_stop)
+
+    source = teacher_model if dtype == torch.float32 else load_model(config.teacher.model, device=device)
+    student_model = build_student(config.student, source.float(), device=device)
+    del source
+    text_configs = [model.config.get_text_config() for model in (teacher_model, student_model)]
+    check_context(
+        rows,
+        context=min(text.max_position_embeddings for text in text_configs),
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_response_tokens=data.max_response_tokens,
+    )
+    vocabulary_size = min(text.vocab_size for text in text_configs)
+    can_split = config.training.logits == "chunked"
+    teacher = SplitModel(teacher_model, vocabulary_size=vocabulary_size, split=can_split)
+    student = SplitModel(student_model, vocabulary_size=vocabulary_size, split=can_split)
+    _stop_if(should_stop)
+
+    pad_id = tokenizer.pad_token_id or 0
+    rows = complete(
+        rows,
+        teacher=teacher,
+        encoder=encoder,
+        settings=greedy(max_new_tokens=data.max_response_tokens, encoder=encoder, pad_id=pad_id),
+        batch_size=config.training.batch_size,
+        emit=emit,
+        should_stop=should_stop,
+    )
+    train_rows, dev_rows = split(rows, dev_rows=data.dev_rows)
+    spans = make_span_finder(config.losses, tokenizer=tokenizer, seed=config.training.seed)
+    assembly = Assembly(
+        config=config,
+        accelerator=accelerator,
+        dtype=dtype,
+        tokenizer=tokenizer,
+        encoder=encoder,
+        teacher=teacher,
+        student=student,
+        sampler=SamplingCopy(student, dtype=dtype),
+        objective=Objective(config.losses).to(device),
+        spans=spans,
+        settings=SamplingSettings(
+            max_new_tokens=config.sampling.max_new_tokens,
+            temperature=config.sampling.temperature,
+            top_p=config.sampling.top_p,
+            eos_ids=eos_ids,
+            pad_id=pad_id,
+        ),
+        train_rows=train_rows,
+        held_out=HeldOut.prepare(
+            dev_rows,
+            [
+                _batch(ground_truth(dev_rows[i : i + config.training.batch_size]), spans, pad_id, device)
+                for i in range(0, len(dev_rows), config.training.batch_size)
+            ],
+            teacher=teacher,
+        ),
+    )
+    emit(
+        RunStarted(
+            teacher_parameters=teacher_model.num_parameters(),
+            student_parameters=student_model.num_parameters(),
+            vocabulary_size=vocabulary_size,
+            train_rows=len(train_rows),
+            dev_rows=len(dev_rows),
+            max_steps=config.training.max_steps,
+            device=str(device),
+            precision=str(dtype).removeprefix("torch."),
+        )
+    )
+    return assembly
+
+
+def _stop_if(should_stop: Callable[[], bool]) -> None:
+    if should_stop():
+        raise Cancelled("stopped while the run was being loaded")

@@ -1,0 +1,141 @@
+"""Sampling responses from a model: one loop that starts, and later continues, a batch of responses.
+
+Knows tokens, EOS and random numbers. Does not know teachers, corrections or losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from worker.distill.decoder import Decoder
+from worker.distill.models import SplitModel
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How tokens are drawn. `temperature` 0 is greedy. Sampling stops at any of `eos_ids` (kept) or `max_new_tokens`.
+
+    `ignore_eos` goes on to max_new_tokens whatever is drawn: equal work for benchmarks.
+    """
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    eos_ids: frozenset[int]
+    pad_id: int
+    reuse_cache: bool = True
+    ignore_eos: bool = False
+
+
+@dataclass
+class Rollouts:
+    """B responses in the making, with what later steps need. Legend: T = max_new_tokens, D = hidden size.
+
+    `hidden_BTD[b, t]` is the state that predicts `tokens_BT[b, t]`. Invariant between calls: the decoder holds each
+    row's prompt and all of its response but the last token.
+    """
+
+    prompts: list[tuple[int, ...]]
+    prompt_length_B: Tensor
+    tokens_BT: Tensor
+    length_B: Tensor
+    hidden_BTD: Tensor
+    decoder: Decoder
+
+    def responses(self) -> list[tuple[int, ...]]:
+        lengths = self.length_B.tolist()
+        return [tuple(row[:n]) for row, n in zip(self.tokens_BT.tolist(), lengths, strict=True)]
+
+    def valid_BT(self) -> Tensor:
+        """True where a response has a token."""
+        return torch.arange(self.tokens_BT.shape[1], device=self.length_B.device) < self.length_B[:, None]
+
+
+def pad_left(rows: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token ids [B, T] and which of them are real (from lengths, so a pad id inside a row stays visible)."""
+    columns = max(len(row) for row in rows)
+    tokens = [[pad_id] * (columns - len(row)) + list(row) for row in rows]
+    length_B = torch.tensor([len(row) for row in rows], device=device)
+    visible_BT = torch.arange(columns, device=device) >= columns - length_B[:, None]
+    return torch.tensor(tokens, dtype=torch.long, device=device), visible_BT
+
+
+def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """One class per row by inverting the cumulative distribution at `uniform_B` in [0, 1).
+
+    One random number per row, however large V is; the row's draw does not depend on the other rows.
+    """
+    cumulative_BV = probabilities_BV.cumsum(-1)
+    target_B1 = uniform_B[:, None].to(cumulative_BV) * cumulative_BV[:, -1:]
+    index_B = torch.searchsorted(cumulative_BV, target_B1, right=True).squeeze(1)
+    return index_B.clamp_max(probabilities_BV.shape[-1] - 1)
+
+
+def next_tokens(logits_BV: Tensor, *, settings: SamplingSettings, generator: torch.Generator) -> Tensor:
+    """The next token of each row [B]. Random numbers come from `generator` on the CPU: the same on every device."""
+    if settings.temperature == 0:
+        return logits_BV.argmax(-1)
+    probabilities_BV = torch.softmax(logits_BV.float() / settings.temperature, -1)
+    if settings.top_p < 1:
+        sorted_BV, order_BV = probabilities_BV.sort(-1, descending=True)
+        outside_BV = sorted_BV.cumsum(-1) - sorted_BV >= settings.top_p  # the class that crosses top_p stays
+        probabilities_BV = probabilities_BV.scatter(-1, order_BV, sorted_BV.masked_fill(outside_BV, 0))
+    uniform_B = torch.rand(len(logits_BV), generator=generator).to(logits_BV.device)
+    return draw(probabilities_BV, uniform_B)
+
+
+@torch.no_grad()
+def sample(
+    lm: SplitModel,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+) -> Rollouts:
+    """Samples one response to each prompt."""
+    decoder = Decoder(lm, rows=len(prompts), reuse=settings.reuse_cache)
+    hidden_BTD = decoder.append(*pad_left(prompts, pad_id=settings.pad_id, device=lm.device))
+    rows, _, size = hidden_BTD.shape
+    state = Rollouts(
+        prompts=list(prompts),
+        prompt_length_B=decoder.length_B.clone(),
+        tokens_BT=torch.full((rows, settings.max_new_tokens), settings.pad_id, device=lm.device),
+        length_B=torch.zeros(rows, dtype=torch.long, device=lm.device),
+        hidden_BTD=hidden_BTD.new_zeros(rows, settings.max_new_tokens, size),
+        decoder=decoder,
+    )
+    active_B = torch.ones(rows, dtype=torch.bool, device=lm.device)
+    extend(lm, state, hidden_BTD[:, -1], active_B, settings=settings, generator=generator)
+    return state
+
+
+@torch.no_grad()
+def extend(
+    lm: SplitModel,
+    state: Rollouts,
+    hidden_BD: Tensor,
+    active_B: Tensor,
+    *,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+) -> None:
+    """Goes on sampling the rows in `active_B` until each has ended; `hidden_BD` predicts their next token."""
+    eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=lm.device)
+    while True:
+        rows = active_B.nonzero().squeeze(1)
+        token_B = next_tokens(lm.head(hidden_BD), settings=settings, generator=generator)
+        at = state.length_B[rows]
+        state.hidden_BTD[rows, at] = hidden_BD[rows]
+        state.tokens_BT[rows, at] = token_B[rows]
+        state.length_B[rows] += 1
+        ended_B = state.length_B >= settings.max_new_tokens
+        if not settings.ignore_eos:
+            ended_B |= torch.isin(token_B, eos_ids_E)
+        active_B = active_B & ~ended_B
+        if not active_B.any():
+            return
+        hidden_BD = state.decoder.append(token_B[:, None], active_B[:, None])[:, -1]

@@ -1,0 +1,233 @@
+"""Loading teachers and students, building a student from a teacher's layers, and splitting body from head.
+
+Knows transformers' models. Does not know data, losses or how tokens are sampled.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from app.core.errors import ModelNotFound, ModelUnreadable, TooManyLayers
+from app.core.job_config import CheckpointStudent, FromTeacherStudent, StudentConfig
+
+log = logging.getLogger(__name__)
+SPLIT_TOLERANCE = 1e-3  # largest logit difference at which head(body(x)) counts as the model itself, float32
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """Weights that exist: a hub id, a local folder or a .gguf file."""
+
+    model: str
+
+
+@dataclass(frozen=True)
+class UntrainedStudent:
+    """A student as it was before its first step; built again whenever it is needed, so that no disk holds it."""
+
+    teacher: str
+    student: StudentConfig
+
+
+ModelSource = TrainedModel | UntrainedStudent
+
+
+def _location(model: str) -> dict[str, str]:
+    """`from_pretrained` arguments of a hub id, a folder, or a .gguf file (its folder and its name)."""
+    if model.endswith(".gguf"):
+        path = Path(model).expanduser()
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    return {"pretrained_model_name_or_path": str(Path(model).expanduser()) if Path(model).exists() else model}
+
+
+def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    """The model's own fast tokenizer, chat template included. Raises ModelNotFound or ModelUnreadable."""
+    try:
+        return AutoTokenizer.from_pretrained(**_location(model))
+    except OSError as error:
+        raise ModelNotFound(f"no tokenizer can be loaded from {model!r}: {error}", "model") from error
+    except (ValueError, KeyError) as error:
+        raise ModelUnreadable(f"the tokenizer of {model!r} cannot be read: {error}", "model") from error
+
+
+def load_model(model: str, *, device: torch.device, dtype: torch.dtype | None = None) -> PreTrainedModel:
+    """A causal language model in eval mode, in `dtype` or as it was stored. Raises ModelNotFound or ModelUnreadable.
+
+    Remote code is never run. A GGUF file is dequantized; the result is an ordinary model that can be saved.
+    """
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(**_location(model), dtype=dtype or "auto")
+    except OSError as error:
+        raise ModelNotFound(f"no weights can be loaded from {model!r}: {error}", "model") from error
+    except (ValueError, KeyError) as error:
+        raise ModelUnreadable(f"{model!r} is no causal language model that can be loaded: {error}", "model") from error
+    if hasattr(loaded.config, "quantization_config"):
+        del loaded.config.quantization_config  # left behind by the GGUF loader; save_pretrained would refuse it
+    return loaded.to(device).eval()
+
+
+def kept_layers(total: int, count: int, choice: str) -> list[int]:
+    """Indices of the `count` of `total` teacher layers that a student keeps, ascending.
+
+    even: spread over the depth with the first and the last kept; first: the lowest ones.
+    """
+    if count > total:
+        raise TooManyLayers(
+            f"the student asks for {count} layers, the teacher has {total}; ask for {total} or fewer", "student.layers"
+        )
+    if choice == "first" or count == 1:
+        return list(range(count))
+    return [round(i * (total - 1) / (count - 1)) for i in range(count)]
+
+
+def _decoder_layers(model: PreTrainedModel) -> tuple[nn.Module, str, nn.ModuleList]:
+    """The module that owns the decoder layers, their attribute name, and the list itself."""
+    total = model.config.get_text_config().num_hidden_layers
+    for module in model.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.ModuleList) and len(child) == total:
+                return module, name, child
+    raise ModelUnreadable(
+        f"{type(model).__name__} has no list of {total} layers to choose from; use a student of kind 'checkpoint'",
+        "student.kind",
+    )
+
+
+def student_from_teacher(teacher: PreTrainedModel, config: FromTeacherStudent) -> PreTrainedModel:
+    """A float32 copy of `teacher` with `config.layers` of its layers; it shares no tensor with the teacher."""
+    _, _, layers = _decoder_layers(teacher)
+    keep = kept_layers(len(layers), config.layers, config.choice)
+    student_config = copy.deepcopy(teacher.config)
+    text_config = student_config.get_text_config()
+    text_config.num_hidden_layers = len(keep)
+    if getattr(text_config, "layer_types", None):
+        text_config.layer_types = [text_config.layer_types[i] for i in keep]
+    student = AutoModelForCausalLM.from_config(student_config, dtype=torch.float32)
+    owner, name, _ = _decoder_layers(student)
+    wanted = student.state_dict()
+    prefix = next(key for key, module in student.named_modules() if module is owner)
+    layer_prefix = f"{prefix}.{name}." if prefix else f"{name}."
+    source = teacher.state_dict()
+    weights = {}
+    for key in wanted:
+        if key.startswith(layer_prefix):
+            index, rest = key[len(layer_prefix) :].split(".", 1)
+            weights[key] = source[f"{layer_prefix}{keep[int(index)]}.{rest}"]
+        else:
+            weights[key] = source[key]
+    student.load_state_dict(weights)
+    student.tie_weights()
+    student.generation_config = copy.deepcopy(teacher.generation_config)
+    return student.to(teacher.device).eval()
+
+
+def build_student(config: StudentConfig, teacher: PreTrainedModel, *, device: torch.device) -> PreTrainedModel:
+    """The student before its first step, float32 (master weights)."""
+    if isinstance(config, CheckpointStudent):
+        return load_model(config.model, device=device, dtype=torch.float32)
+    return student_from_teacher(teacher, config)
+
+
+class SplitModel:
+    """A causal language model as body (tokens -> hidden states) and head (hidden states -> logits).
+
+    The split lets callers choose positions before the head, so that no [B, T, V] tensor need ever exist. It is
+    checked against the model on a few tokens; where it does not hold, the body is the whole model, its "hidden
+    states" are the logits, and the head is the identity: slower, never wrong.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, vocabulary_size: int, split: bool = True) -> None:
+        self.model = model
+        self.vocabulary_size = vocabulary_size
+        self._base: Any = getattr(model, model.base_model_prefix, None)
+        self._lm_head: Any = model.get_output_embeddings()
+        self.is_split = split and self._base is not None and self._lm_head is not None and self._split_holds()
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def hidden(self, input_ids_BT: Tensor, **kwargs: Any) -> Tensor:
+        """Last hidden states [B, T, D]; with an unsplit model D is the vocabulary. `kwargs` go to the model."""
+        kwargs.setdefault("use_cache", False)
+        if self.is_split:
+            return self._base(input_ids=input_ids_BT, **kwargs).last_hidden_state
+        return self.model(input_ids=input_ids_BT, **kwargs).logits
+
+    def head(self, hidden_XD: Tensor) -> Tensor:
+        """Logits [..., V] over the shared vocabulary, in the hidden states' type."""
+        logits = self._project(hidden_XD) if self.is_split else hidden_XD
+        return logits[..., : self.vocabulary_size]
+
+    def _project(self, hidden_XD: Tensor) -> Tensor:
+        """The head with the scalings that published architectures put around it."""
+        config = self.model.config.get_text_config()
+        logits = self._lm_head(hidden_XD.to(self._lm_head.weight.dtype))
+        if scale := getattr(config, "logit_scale", None):  # Cohere
+            logits = logits * scale
+        if scaling := getattr(config, "logits_scaling", None):  # Granite
+            logits = logits / scaling
+        if cap := getattr(config, "final_logit_softcapping", None):  # Gemma 2
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    @torch.no_grad()
+    def _split_holds(self) -> bool:
+        probe_BT = torch.arange(4, device=self.device).unsqueeze(0) % self.vocabulary_size
+        whole = self.model(input_ids=probe_BT, use_cache=False).logits
+        parts = self._project(self._base(input_ids=probe_BT, use_cache=False).last_hidden_state)
+        tolerance = SPLIT_TOLERANCE if whole.dtype == torch.float32 else 0.05 * float(whole.abs().max())
+        holds = parts.shape == whole.shape and float((whole - parts).abs().max()) <= tolerance
+        if not holds:
+            log.warning("%s cannot be split into body and head; whole logits are used", type(self.model).__name__)
+        return holds
+
+
+class SamplingCopy:
+    """A copy of the student in the compute type for sampling; the trained master weights stay float32.
+
+    Autocast would cast every weight again for every token. `refresh()` after an optimizer step copies the weights
+    over in one pass. When master and compute type agree there is no copy: `lm` is the student itself.
+    """
+
+    def __init__(self, student: SplitModel, *, dtype: torch.dtype) -> None:
+        self._student = student
+        if student.model.dtype == dtype:
+            self.lm = student
+            self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
+            return
+        model = copy.deepcopy(student.model).to(dtype).eval().requires_grad_(False)
+        self.lm = SplitModel(model, vocabulary_size=student.vocabulary_size, split=student.is_split)
+        self._pairs = (list(model.parameters()), list(student.model.parameters()))
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        if self._pairs is not None:
+            torch._foreach_copy_(*self._pairs)
+
+
+def end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every id after which a response is over: the tokenizer's EOS and those of the generation config."""
+    ids: set[int] = set()
+    for found in (tokenizer.eos_token_id, getattr(model.generation_config, "eos_token_id", None)):
+        ids.update([found] if isinstance(found, int) else found or [])
+    return frozenset(ids)
+
+
+def compute_dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The type that matrix products run in. `auto` takes bfloat16 where the device multiplies it natively."""
+    if precision == "auto":
+        if device.type == "cuda":
+            fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            fast = device.type == "cpu" and bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+        return torch.bfloat16 if fast else torch.float32
+    return getattr(torch, precision)

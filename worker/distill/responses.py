@@ -1,0 +1,128 @@
+"""Responses written by the teacher for rows that have none (or for all of them): sequence-level distillation.
+
+Knows prompts and one model. Does not know students or training. As a program it completes a JSONL file:
+`python -m worker.distill.responses --teacher MODEL rows.jsonl completed.jsonl`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+
+from app.core.errors import Cancelled
+from app.core.events import Emit, PhaseProgress
+from worker.distill.data import PromptEncoder, Row
+from worker.distill.generate import SamplingSettings, sample
+from worker.distill.models import SplitModel, compute_dtype, end_of_text_ids, load_model, load_tokenizer
+
+
+def write_responses(
+    lm: SplitModel,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    settings: SamplingSettings,
+    batch_size: int,
+    generator: torch.Generator,
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(index, response ids) of every prompt, in batches of prompts of like length (less padding)."""
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    for start in range(0, len(order), batch_size):
+        part = order[start : start + batch_size]
+        state = sample(lm, [prompts[i] for i in part], settings=settings, generator=generator)
+        yield from zip(part, state.responses(), strict=True)
+
+
+def greedy(*, max_new_tokens: int, encoder: PromptEncoder, pad_id: int) -> SamplingSettings:
+    """Settings without chance: held-out answers, and the teacher's responses [ours]."""
+    return SamplingSettings(
+        max_new_tokens=max_new_tokens, temperature=0, top_p=1, eos_ids=encoder.eos_ids, pad_id=pad_id
+    )
+
+
+def complete(
+    rows: Sequence[Row],
+    *,
+    teacher: SplitModel,
+    encoder: PromptEncoder,
+    settings: SamplingSettings,
+    batch_size: int,
+    emit: Emit,
+    should_stop: Callable[[], bool],
+) -> list[Row]:
+    """`rows` with a response in every one; the teacher writes those that are missing.
+
+    Raises Cancelled between batches once `should_stop()` is true.
+    """
+    missing = [i for i, row in enumerate(rows) if row.response_ids is None]
+    completed = list(rows)
+    written = write_responses(
+        teacher,
+        [rows[i].prompt_ids for i in missing],
+        settings=settings,
+        batch_size=batch_size,
+        generator=torch.Generator().manual_seed(0),
+    )
+    for done, (k, response_ids) in enumerate(written, start=1):
+        i = missing[k]
+        completed[i] = replace(rows[i], response_ids=response_ids, reference=encoder.text(response_ids))
+        if done % batch_size == 0 or done == len(missing):
+            emit(PhaseProgress(phase="teacher_responses", done=done, total=len(missing)))
+            if should_stop():
+                raise Cancelled("stopped while the teacher was writing responses")
+    return completed
+
+
+def main() -> None:
+    """Completes a file of canonical rows, or of `{"prompt": ...}` rows, with the teacher's responses.
+
+    Greedy first; a response that does not end within --max-new-tokens is sampled again at temperature 0.7, and left
+    out if that does not help: read back as text, it would be taught as if it ended where it was cut.
+    """
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--teacher", required=True)
+    parser.add_argument("--max-new-tokens", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--retries", type=int, default=4)
+    args = parser.parse_args()
+    device = Accelerator().device
+    model = load_model(args.teacher, device=device, dtype=compute_dtype("auto", device))
+    tokenizer = load_tokenizer(args.teacher)
+    encoder = PromptEncoder(tokenizer, template="chat", eos_ids=end_of_text_ids(model, tokenizer))
+    raw = [json.loads(line) for line in args.source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    messages = [row.get("messages") or [{"role": "user", "content": row["prompt"]}] for row in raw]
+    rows = [Row(i, m[-1]["content"], encoder.prompt(m), None, None) for i, m in enumerate(messages, start=1)]
+    settings = greedy(max_new_tokens=args.max_new_tokens, encoder=encoder, pad_id=tokenizer.pad_token_id or 0)
+    for _ in range(1 + args.retries):
+        rows = complete(
+            [row if _ended(row, encoder) else replace(row, response_ids=None) for row in rows],
+            teacher=SplitModel(model, vocabulary_size=len(tokenizer)),
+            encoder=encoder,
+            settings=settings,
+            batch_size=args.batch_size,
+            emit=lambda event: print(event, flush=True),
+            should_stop=lambda: False,
+        )
+        settings = replace(settings, temperature=0.7)
+    lines = [
+        json.dumps({"messages": m, "response": row.reference}, ensure_ascii=False)
+        for m, row in zip(messages, rows, strict=True)
+        if row.reference and _ended(row, encoder)
+    ]
+    args.target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} of {len(rows)} rows written; the others had not ended at --max-new-tokens")
+
+
+def _ended(row: Row, encoder: PromptEncoder) -> bool:
+    return row.response_ids is not None and row.response_ids[-1] in encoder.eos_ids
+
+
+if __name__ == "__main__":
+    main()

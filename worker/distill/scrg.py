@@ -1,0 +1,210 @@
+"""Sequence correction and re-generation (SCRG): find a sample's worst token, replace it, sample the rest again.
+
+Liu et al., arXiv 2407.10068, Eq. 3 and 4; every choice they leave open is a switch of `ScrgConfig` [ours].
+Knows rollouts and the two models. Does not know losses, the replay buffer or when it is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from app.core.job_config import ScrgConfig
+from worker.distill.decoder import Decoder
+from worker.distill.generate import Rollouts, SamplingSettings, draw, extend, pad_left
+from worker.distill.models import SplitModel
+
+SCORED_LOGITS = 2**25  # logits alive at once while candidates are scored: 128 MiB per float32 tensor
+
+
+@dataclass
+class TeacherReading:
+    """The teacher over a batch of rollouts: `hidden_BTD[b, t]` predicts `tokens_BT[b, t]`, and the cache behind it."""
+
+    hidden_BTD: Tensor
+    decoder: Decoder
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """What one round did. Per row: whether it was corrected, where (0-based response position), from and to which
+    token, the KL there, and the tokens that were dropped behind it."""
+
+    corrected_B: Tensor
+    position_B: Tensor
+    student_token_B: Tensor
+    teacher_token_B: Tensor
+    kl_B: Tensor
+    length_before_B: Tensor
+    dropped: list[tuple[int, ...]]
+
+
+@torch.no_grad()
+def read_with_teacher(teacher: SplitModel, state: Rollouts, *, settings: SamplingSettings) -> TeacherReading:
+    """One teacher pass over prompts and responses (all but each response's last token, which predicts nothing)."""
+    decoder = Decoder(teacher, rows=len(state.prompts), reuse=settings.reuse_cache)
+    prompt_BP, prompt_visible_BP = pad_left(state.prompts, pad_id=settings.pad_id, device=teacher.device)
+    longest = int(state.length_B.max())
+    response_BT = state.tokens_BT[:, : longest - 1]
+    response_visible_BT = state.valid_BT()[:, 1:longest]
+    hidden_BCD = decoder.append(
+        torch.cat([prompt_BP, response_BT], 1), torch.cat([prompt_visible_BP, response_visible_BT], 1)
+    )
+    start = prompt_BP.shape[1] - 1
+    hidden_BTD = hidden_BCD.new_zeros(len(state.prompts), state.tokens_BT.shape[1], hidden_BCD.shape[-1])
+    hidden_BTD[:, :longest] = hidden_BCD[:, start : start + longest]
+    return TeacherReading(hidden_BTD=hidden_BTD, decoder=decoder)
+
+
+@torch.no_grad()
+def score(
+    teacher: SplitModel,
+    student: SplitModel,
+    reading: TeacherReading,
+    state: Rollouts,
+    *,
+    config: ScrgConfig,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """The teacher's token [B, T] and the KL [B, T] at every response position; zero where there is no token.
+
+    KL(p || q) of the next-token distributions at temperature 1 (Eq. 3), in float32 (in bfloat16 log-probabilities
+    are off by up to 0.8). Runs over slices of positions, so no [B, T, V] tensor is whole.
+    """
+    valid_BT = state.valid_BT()
+    teacher_ND, student_ND = reading.hidden_BTD[valid_BT], state.hidden_BTD[valid_BT]
+    uniform_N = torch.rand(len(teacher_ND), generator=generator).to(teacher.device)
+    step = max(1, SCORED_LOGITS // teacher.vocabulary_size)
+    tokens, divergences = [], []
+    for start in range(0, len(teacher_ND), step):
+        part = slice(start, start + step)
+        log_p_NV = teacher.head(teacher_ND[part]).float().log_softmax(-1)
+        log_q_NV = student.head(student_ND[part]).float().log_softmax(-1)
+        p_NV = log_p_NV.exp()
+        tokens.append(p_NV.argmax(-1) if config.teacher_token == "greedy" else draw(p_NV, uniform_N[part]))
+        weight_NV = p_NV if config.kl_direction == "teacher_student" else -log_q_NV.exp()
+        divergences.append((weight_NV * (log_p_NV - log_q_NV)).sum(-1))
+    token_BT = torch.zeros_like(state.tokens_BT)
+    kl_BT = torch.zeros(token_BT.shape, device=token_BT.device)
+    token_BT[valid_BT] = torch.cat(tokens)
+    kl_BT[valid_BT] = torch.cat(divergences)
+    return token_BT, kl_BT
+
+
+def choose(
+    state: Rollouts,
+    teacher_token_BT: Tensor,
+    kl_BT: Tensor,
+    earliest_B: Tensor,
+    *,
+    config: ScrgConfig,
+    eos_ids: frozenset[int],
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """The error position of each row (Eq. 3: the largest KL among the mismatches) and whether there is one.
+
+    `earliest_B`: the first position that may be chosen (right of earlier corrections). Ties go to the first.
+    """
+    place_T = torch.arange(kl_BT.shape[1], device=kl_BT.device)
+    mismatch_BT = state.valid_BT() & (state.tokens_BT != teacher_token_BT)
+    if config.later_rounds == "right_only":
+        mismatch_BT &= place_T >= earliest_B[:, None]
+    if config.eos_correction == "skip":
+        eos_ids_E = torch.tensor(sorted(eos_ids), device=kl_BT.device)
+        mismatch_BT &= ~torch.isin(teacher_token_BT, eos_ids_E)
+    if config.position == "largest_kl":
+        rank_BT = kl_BT
+    elif config.position == "first":
+        rank_BT = -place_T.expand_as(kl_BT).float()
+    else:
+        rank_BT = torch.rand(kl_BT.shape, generator=generator).to(kl_BT.device)
+    position_B = rank_BT.masked_fill(~mismatch_BT, -torch.inf).argmax(1)
+    return position_B, mismatch_BT.any(1)
+
+
+@torch.no_grad()
+def correct_once(
+    teacher: SplitModel,
+    student: SplitModel,
+    reading: TeacherReading,
+    state: Rollouts,
+    earliest_B: Tensor,
+    *,
+    config: ScrgConfig,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+) -> RoundOutcome:
+    """One round over the batch, in place: choose, replace, and let the student sample what follows (Eq. 4)."""
+    teacher_token_BT, kl_BT = score(teacher, student, reading, state, config=config, generator=generator)
+    position_B, corrected_B = choose(
+        state, teacher_token_BT, kl_BT, earliest_B, config=config, eos_ids=settings.eos_ids, generator=generator
+    )
+    at_B1 = position_B[:, None]
+    teacher_token_B = teacher_token_BT.gather(1, at_B1).squeeze(1)
+    outcome = RoundOutcome(
+        corrected_B=corrected_B,
+        position_B=position_B,
+        student_token_B=state.tokens_BT.gather(1, at_B1).squeeze(1),
+        teacher_token_B=teacher_token_B,
+        kl_B=kl_BT.gather(1, at_B1).squeeze(1),
+        length_before_B=state.length_B.clone(),
+        dropped=[r[j + 1 :] for r, j in zip(state.responses(), position_B.tolist(), strict=True)],
+    )
+    rows = corrected_B.nonzero().squeeze(1)
+    if not len(rows):
+        return outcome
+    state.tokens_BT[rows, position_B[rows]] = teacher_token_B[rows]
+    state.length_B[rows] = position_B[rows] + 1
+    keep_B = state.prompt_length_B + torch.where(corrected_B, position_B, state.tokens_BT.shape[1])
+    state.decoder.rewind(keep_B)
+    reading.decoder.rewind(keep_B)
+    eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=position_B.device)
+    ended_B = torch.isin(teacher_token_B, eos_ids_E) & (not settings.ignore_eos)
+    active_B = corrected_B & ~ended_B & (state.length_B < settings.max_new_tokens)
+    if active_B.any():
+        hidden_BTD = state.decoder.append(teacher_token_B[:, None], active_B[:, None])
+        extend(student, state, hidden_BTD[:, -1], active_B, settings=settings, generator=generator)
+    _read_suffix(reading, state, position_B, corrected_B)
+    return outcome
+
+
+def _read_suffix(reading: TeacherReading, state: Rollouts, position_B: Tensor, corrected_B: Tensor) -> None:
+    """The teacher's second pass, over the new suffix only: its states left of the correction are still valid."""
+    new_B = torch.where(corrected_B, state.length_B - 1 - position_B, 0)
+    width = int(new_B.max())
+    if width == 0:
+        return
+    offset_W = torch.arange(width, device=new_B.device)
+    visible_BW = offset_W < new_B[:, None]
+    column_BW = (position_B[:, None] + offset_W).clamp_max(state.tokens_BT.shape[1] - 1)
+    hidden_BWD = reading.decoder.append(state.tokens_BT.gather(1, column_BW), visible_BW)
+    row_BW = torch.arange(len(new_B), device=new_B.device)[:, None].expand_as(column_BW)
+    reading.hidden_BTD[row_BW[visible_BW], column_BW[visible_BW] + 1] = hidden_BWD[visible_BW]
+
+
+@torch.no_grad()
+def revise(
+    teacher: SplitModel,
+    student: SplitModel,
+    state: Rollouts,
+    *,
+    config: ScrgConfig,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+) -> tuple[TeacherReading, list[RoundOutcome]]:
+    """SCRG on a batch of fresh samples, in place. Returns the teacher's states for the final sequences (so that the
+    loss needs no further teacher pass) and what each round did; stops early when a round finds no mismatch."""
+    reading = read_with_teacher(teacher, state, settings=settings)
+    earliest_B = torch.zeros_like(state.length_B)
+    outcomes = []
+    for _ in range(config.rounds):
+        outcome = correct_once(
+            teacher, student, reading, state, earliest_B, config=config, settings=settings, generator=generator
+        )
+        outcomes.append(outcome)
+        if not outcome.corrected_B.any():
+            break
+        earliest_B = torch.where(outcome.corrected_B, outcome.position_B + 1, earliest_B)
+    return reading, outcomes
