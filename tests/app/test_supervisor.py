@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from app.supervisor import Child, ChildFailed, StopRequested, Supervisor
+from tests.waiting import is_alive, until
 
 # A leader that starts a process of its own, writes both ids, and stays.
 LEADER = """
@@ -40,21 +39,6 @@ def python_child(source: str, *arguments: str, nice: int = 0) -> Child:
 def supervised(child: Child, *, logs: Path, min_uptime_s: float = 0.0) -> Iterator[Supervisor]:
     with Supervisor([child], logs=logs, min_uptime_s=min_uptime_s).running() as supervisor:
         yield supervisor
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie counts as dead: in a container nobody may reap an orphan."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def until(condition: Callable[[], bool], *, tick: Callable[[], object] = lambda: time.sleep(0.02)) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        tick()
 
 
 def read_pids(file: Path) -> Sequence[int]:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.db.session import make_engine, make_sessions
 from app.core.errors import AttemptLost, Cancelled
 from app.core.events import Event, PhaseProgress
+from tests.waiting import until
 from worker.recorder import Recorder, in_transaction
 
 
@@ -51,13 +52,6 @@ def progress(done: int) -> PhaseProgress:
 def seen(sessions: sessionmaker[Session]) -> list[int]:
     with sessions.begin() as session:
         return list(session.scalars(text("SELECT done FROM seen ORDER BY rowid")))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def recorder(sessions: sessionmaker[Session], write: Writer, **changes: float) -> Recorder:

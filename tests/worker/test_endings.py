@@ -1,0 +1,61 @@
+"""Every way to fail becomes a code and words that help."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from app.core.errors import BadDataset, Cancelled, NonFiniteLoss, OutOfMemory
+from app.core.job_config import TeacherConfig
+from worker.endings import Ending, ending
+
+
+def end(error: Exception) -> Ending:
+    return ending(error, memory_cure="lower training.batch_size", log_name="training")
+
+
+def test_foreseen_error_keeps_its_code_and_message() -> None:
+    found = end(BadDataset("row 3 has no prompt", "data.path"))
+    assert (found.status, found.code, found.message) == ("failed", "bad_dataset", "data.path: row 3 has no prompt")
+    assert end(NonFiniteLoss("step 4")).code == "non_finite_loss"
+
+
+def test_cancelled_is_no_failure() -> None:
+    assert end(Cancelled("stopped after step 3")).status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] data. DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8 GB)"),
+    ],
+)
+def test_out_of_memory_names_what_to_lower(error: Exception) -> None:
+    found = end(error)
+    assert (found.status, found.code) == ("failed", OutOfMemory.code)
+    assert "lower training.batch_size" in found.message
+
+
+def test_real_cpu_allocation_failure_is_recognised() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**62, dtype=torch.uint8)
+    assert end(caught.value).code == OutOfMemory.code
+
+
+def test_description_of_another_version_says_what_it_refuses() -> None:
+    with pytest.raises(ValidationError) as caught:
+        TeacherConfig.model_validate({"model": "x", "bits": 4})
+    found = end(caught.value)
+    assert found.code == "invalid_request"
+    assert "bits" in found.message
+
+
+def test_unforeseen_error_says_where_the_traceback_is() -> None:
+    found = end(KeyError("lm_head"))
+    assert (found.status, found.code) == ("failed", "internal_error")
+    assert "KeyError: 'lm_head'" in found.message
+    assert "logs/training.log" in found.message

@@ -1,0 +1,84 @@
+"""What a message from the broker wakes: the training task and the comparing task.
+
+Knows Celery and how a runner is put together from settings. Does not know what a run does. The id in a message is a
+hint for the log; a task takes whatever the database says is first.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import structlog
+from celery import Task
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db.session import make_engine, make_sessions
+from app.core.queue import COMPARE_TASK, TRAIN_TASK
+from app.core.storage import ArtifactStore
+from worker.celery_app import app, settings
+
+if TYPE_CHECKING:
+    from worker.distill.compare import ModelCache
+
+log = structlog.stdlib.get_logger(__name__)
+
+# torch is imported inside the tasks: the parent of the training pool never needs it, and should not hold its memory.
+
+
+class CompareTask(Task):
+    """Keeps models loaded between comparisons, as long as the process lives."""
+
+    @cached_property
+    def models(self) -> ModelCache:
+        from worker.distill.compare import ModelCache
+
+        return ModelCache()
+
+
+@app.task(name=TRAIN_TASK, bind=True)
+def train(self: Task, job_id: str) -> None:
+    """Runs the first runnable job, by priority and then age."""
+    from worker.jobs import JobRunner
+
+    with _sessions() as sessions:
+        runner = JobRunner(
+            sessions=sessions,
+            store=ArtifactStore(settings.resolved_storage_url),
+            work_folder=settings.home_folder / "work",
+            heartbeat_s=settings.heartbeat_s,
+        )
+        if runner.run_next(worker=_worker_name(self)) is None:
+            log.info("woken for nothing: no job is queued", hint=job_id)
+
+
+@app.task(name=COMPARE_TASK, bind=True, base=CompareTask)
+def compare(self: CompareTask, comparison_id: str) -> None:
+    """Answers the oldest queued comparison."""
+    from worker.comparisons import ComparisonRunner
+
+    with _sessions() as sessions:
+        runner = ComparisonRunner(
+            sessions=sessions,
+            store=ArtifactStore(settings.resolved_storage_url),
+            cache=self.models,
+            heartbeat_s=settings.heartbeat_s,
+        )
+        if runner.run_next(worker=_worker_name(self)) is None:
+            log.info("woken for nothing: no comparison is queued", hint=comparison_id)
+
+
+@contextmanager
+def _sessions() -> Iterator[sessionmaker[Session]]:
+    engine = make_engine(settings.resolved_database_url)
+    try:
+        yield make_sessions(engine)
+    finally:
+        engine.dispose()
+
+
+def _worker_name(task: Task) -> str:
+    return task.request.hostname or socket.gethostname()
