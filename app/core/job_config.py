@@ -17,7 +17,7 @@ from app.core.recipes import RECIPES, RecipeName, with_recipe
 class Settings(BaseModel):
     """Base of every section: immutable, and an unknown field is an error, never ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 # --- models -------------------------------------------------------------------------------------------------
@@ -206,15 +206,13 @@ class SpanLoss(_Loss):
     average: Literal["pairs", "spans"] = Field("pairs", description="[ours] What the sum is divided by.")
 
 
-LossConfig = Annotated[
-    SftLoss | ForwardKlLoss | ReverseKlLoss | DacKlLoss | SpanLoss, Field(discriminator="kind")
-]
+LossConfig = Annotated[SftLoss | ForwardKlLoss | ReverseKlLoss | DacKlLoss | SpanLoss, Field(discriminator="kind")]
 
 # --- training and evaluation --------------------------------------------------------------------------------
 
 
 class TrainingConfig(Settings):
-    max_steps: int = Field(1000, ge=1, description="Optimizer steps.")
+    max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="Optimizer steps.")
     batch_size: int = Field(8, ge=1, description="Sequences per micro-batch.")
     gradient_accumulation: int = Field(1, ge=1, description="Micro-batches per optimizer step.")
     learning_rate: float = Field(5e-5, gt=0)
@@ -222,7 +220,7 @@ class TrainingConfig(Settings):
     warmup_fraction: float = Field(0.05, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 compute where the device has it; master weights are float32 always."
     )

@@ -121,7 +121,7 @@ class ComparisonIn(Shape):
     max_new_tokens: int = Field(128, ge=1, le=4096)
     temperature: float = Field(0.0, ge=0, le=5, description="0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
 
 
 class Answer(Shape):
@@ -145,6 +145,25 @@ class ComparisonOut(Shape):
     error: JobError | None
     created_at: datetime
     finished_at: datetime | None
+
+
+class ProblemItem(Shape):
+    """One thing that is wrong with the request."""
+
+    loc: Sequence[str | int] = Field(description="Path in the request's body, e.g. config, student, layers.")
+    msg: str
+    type: str = Field(description="Stable name of the kind of problem.")
+
+
+class Problem(Shape):
+    """An error answer (RFC 9457, application/problem+json)."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="Stable; app/core/errors.py lists them.")
+    errors: Sequence[ProblemItem] = ()
 
 
 class Health(Shape):

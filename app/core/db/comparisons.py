@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, cast
 
 from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
@@ -18,7 +18,7 @@ from app.core.db.doorbell import due
 from app.core.db.tables import Comparison
 from app.core.errors import AttemptLost, NotFound
 from app.core.ids import new_id
-from app.core.schemas import Answer, ComparisonIn
+from app.core.schemas import Answer, ComparisonIn, ComparisonOut, JobError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,19 @@ def get(session: Session, comparison_id: str) -> Comparison:
     if comparison is None:
         raise NotFound(f"no comparison {comparison_id}")
     return comparison
+
+
+def as_shape(comparison: Comparison) -> ComparisonOut:
+    code = comparison.error_code
+    return ComparisonOut(
+        id=comparison.id,
+        status=cast(Literal["queued", "running", "succeeded", "failed"], comparison.status),
+        request=ComparisonIn.model_validate(comparison.request),
+        answers=[Answer.model_validate(answer) for answer in comparison.answers],
+        error=JobError(code=code, message=comparison.error_message or "") if code else None,
+        created_at=comparison.created_at,
+        finished_at=comparison.finished_at,
+    )
 
 
 def claim_next(session: Session, *, worker: str, now: datetime) -> ComparisonClaim | None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from app.core.db.tables import Dataset
 from app.core.errors import NotFound
-from app.core.schemas import RowProblem
+from app.core.schemas import DatasetOut, RowProblem
 
 
 def storage_key(dataset_id: str) -> str:
@@ -52,6 +52,10 @@ def get(session: Session, dataset_id: str) -> Dataset:
     if dataset is None:
         raise NotFound(f"no data set {dataset_id}")
     return dataset
+
+
+def as_shape(dataset: Dataset) -> DatasetOut:
+    return DatasetOut.model_validate(dataset, from_attributes=True)
 
 
 def list_page(session: Session, *, limit: int, after: str | None) -> tuple[Sequence[Dataset], bool]:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from app.core.db.tables import EventRow, Job, Metric
 from app.core.errors import AttemptLost
 from app.core.events import Evaluated, Event, StepDone
-from app.core.schemas import Series
+from app.core.schemas import EventOut, Series
 
 
 def append(session: Session, *, job_id: str, attempt: int, events: Sequence[Event], now: datetime) -> None:
@@ -58,6 +58,10 @@ def page(session: Session, *, job_id: str, after: int, limit: int) -> tuple[Sequ
     query = select(EventRow).where(EventRow.job_id == job_id, EventRow.seq > after).order_by(EventRow.seq)
     rows = session.scalars(query.limit(limit + 1)).all()
     return rows[:limit], len(rows) > limit
+
+
+def as_shape(row: EventRow) -> EventOut:
+    return EventOut(seq=row.seq, attempt=row.attempt, created_at=row.created_at, event=row.payload)
 
 
 def series(session: Session, *, job_id: str, names: Sequence[str] | None, max_points: int) -> list[Series]:

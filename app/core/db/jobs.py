@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 from sqlalchemy import ColumnElement, Update, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
@@ -25,7 +26,7 @@ from app.core.errors import AttemptLost, Conflict, NotFound
 from app.core.events import StatusChanged
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
-from app.core.schemas import JobStatus
+from app.core.schemas import JobError, JobOut, JobStatus
 
 TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -51,6 +52,9 @@ def create(
 ) -> Job:
     """A new queued job. With a key that was used before: the earlier job (its `created_at` is then not `now`), or
     Conflict if that one was described differently."""
+    find = partial(find_replay, session, key=idempotency_key, name=name, config=config, priority=priority)
+    if (earlier := find()) is not None:
+        return earlier
     job = Job(
         id=new_id("job"),
         name=name,
@@ -64,22 +68,26 @@ def create(
         last_seq=1,
         attempt=0,
     )
-    earlier = _by_key(session, idempotency_key)
-    if earlier is None:
-        try:
-            with session.begin_nested():
-                session.add(job)
-        except IntegrityError:  # another request with the same key was faster
-            earlier = _by_key(session, idempotency_key)
-            if earlier is None:
-                raise
-    if earlier is not None:
-        if (earlier.name, earlier.priority, earlier.config) != (job.name, job.priority, job.config):
-            raise Conflict("this Idempotency-Key was used with another job description; use a new key")
+    try:
+        with session.begin_nested():
+            session.add(job)
+    except IntegrityError:  # another request with the same key was faster
+        if (earlier := find()) is None:
+            raise
         return earlier
     created = StatusChanged(status="queued")
     event_rows.insert(session, job_id=job.id, attempt=0, first_seq=1, events=[created], now=now)
     return job
+
+
+def find_replay(session: Session, *, key: str | None, name: str, config: DistillConfig, priority: int) -> Job | None:
+    """The job that an earlier request with the same Idempotency-Key made. Conflict if it was described differently."""
+    earlier = None if key is None else session.scalar(select(Job).where(Job.idempotency_key == key))
+    if earlier is None:
+        return None
+    if (earlier.name, earlier.priority, earlier.config) != (name, priority, config.model_dump(mode="json")):
+        raise Conflict("this Idempotency-Key was used with another job description; use a new key")
+    return earlier
 
 
 def get(session: Session, job_id: str) -> Job:
@@ -88,6 +96,27 @@ def get(session: Session, job_id: str) -> Job:
     if job is None:
         raise NotFound(f"no job {job_id}")
     return job
+
+
+def as_shape(job: Job) -> JobOut:
+    return JobOut(
+        id=job.id,
+        name=job.name,
+        status=cast(JobStatus, job.status),
+        config=job.config,
+        priority=job.priority,
+        attempt=job.attempt,
+        step=job.step,
+        max_steps=job.max_steps,
+        cancel_requested=job.cancel_requested,
+        student_id=job.student_id,
+        teacher_id=job.teacher_id,
+        untrained_id=job.untrained_id,
+        error=JobError(code=job.error_code, message=job.error_message or "") if job.error_code else None,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+    )
 
 
 def list_page(
@@ -104,7 +133,7 @@ def list_page(
 
 
 def count_by_status(session: Session) -> dict[str, int]:
-    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+    return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).all())
 
 
 def claim_next(session: Session, *, worker: str, now: datetime) -> Claim | None:
@@ -236,7 +265,3 @@ def _change(
 def _execute(session: Session, statement: Update) -> Any:
     # The UPDATEs are decided by the database; objects in the session are re-read by `get`.
     return session.execute(statement, execution_options={"synchronize_session": False})
-
-
-def _by_key(session: Session, key: str | None) -> Job | None:
-    return None if key is None else session.scalar(select(Job).where(Job.idempotency_key == key))

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from app.core.db.tables import Model
 from app.core.errors import NotFound
 from app.core.ids import new_id
+from app.core.schemas import ModelOut
 
 ModelKind = Literal["teacher", "untrained", "student"]
 
@@ -74,6 +75,10 @@ def get(session: Session, model_id: str) -> Model:
     if model is None:
         raise NotFound(f"no model {model_id}")
     return model
+
+
+def as_shape(model: Model) -> ModelOut:
+    return ModelOut.model_validate(model, from_attributes=True)
 
 
 def list_page(

@@ -1,0 +1,37 @@
+"""The API's composition root: `uvicorn app.asgi:app`. Reads the environment and makes every outside dependency."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from app.core.db.session import make_engine, make_sessions
+from app.core.queue import CeleryQueue, make_celery
+from app.core.settings import ServiceSettings
+from app.core.storage import ArtifactStore
+from app.deps import Services, utc_now
+from app.doorbell import Doorbell
+from app.main import create_app
+from app.sweeper import Sweeper
+
+
+def build(settings: ServiceSettings) -> FastAPI:
+    """The API for `settings`. The database is expected to be migrated (`stillhouse migrate`); /readyz says if not."""
+    engine = make_engine(settings.resolved_database_url)
+    sessions = make_sessions(engine)
+    queue = CeleryQueue(make_celery(settings))
+    doorbell = Doorbell(queue=queue, sessions=sessions, clock=utc_now)
+    services = Services(
+        engine=engine,
+        sessions=sessions,
+        queue=queue,
+        doorbell=doorbell,
+        store=ArtifactStore(settings.resolved_storage_url),
+        max_upload_bytes=settings.max_upload_mib * 2**20,
+    )
+    sweeper = Sweeper(
+        sessions=sessions, doorbell=doorbell, lease_s=settings.lease_s, sweep_s=settings.sweep_s, clock=utc_now
+    )
+    return create_app(services=services, sweeper=sweeper)
+
+
+app = build(ServiceSettings())

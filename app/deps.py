@@ -1,0 +1,51 @@
+"""What routes are given: one object with everything outside the process, made by the composition root.
+
+Knows how a route gets at it. Does not know how any of it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from prometheus_client import CollectorRegistry
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.queue import JobQueue
+from app.core.storage import ArtifactStore
+from app.doorbell import Doorbell
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """`sessions` belong to `engine`. `stream_poll_s`: how often a live stream looks for new events."""
+
+    engine: Engine
+    sessions: sessionmaker[Session]
+    queue: JobQueue
+    doorbell: Doorbell
+    store: ArtifactStore
+    clock: Callable[[], datetime] = utc_now
+    max_upload_bytes: int = 512 * 2**20
+    stream_poll_s: float = 0.5
+    stream_ping_s: float = 15.0
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)  # of this application, not the process
+
+
+def get_services(request: Request) -> Services:
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(get_services)]
+LimitQuery = Annotated[int, Query(ge=1, le=1000, description="Most elements of one page.")]
+AfterQuery = Annotated[str | None, Query(max_length=64, description="Continue after the element with this id.")]

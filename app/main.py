@@ -1,0 +1,59 @@
+"""The API as an object: routes, error answers, limits and the sweeper around the services it is given.
+
+Knows which routers there are. Reads no settings and opens nothing: `asgi.py` and tests hand everything in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
+
+from app.deps import Services
+from app.errors import install_error_handlers, problem_media_type
+from app.middleware import BodyLimit, RequestMetrics
+from app.routes import comparisons, config, datasets, events, health, jobs, metrics, models
+from app.sweeper import Sweeper
+
+ROUTERS = (
+    datasets.router,
+    config.router,
+    jobs.router,
+    events.router,
+    metrics.router,
+    models.router,
+    comparisons.router,
+    health.router,
+)
+
+
+def create_app(*, services: Services, sweeper: Sweeper | None = None) -> FastAPI:
+    """The application. While it runs, `sweeper` does too (one process of several may go without)."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if sweeper is not None:
+            sweeper.start()
+        try:
+            yield
+        finally:
+            if sweeper is not None:
+                await run_in_threadpool(sweeper.stop)
+            services.engine.dispose()
+
+    app = FastAPI(
+        title="Stillhouse",
+        version="1",
+        description="Distillation of large language models: submit jobs, watch them, compare what comes out.",
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    for router in ROUTERS:
+        app.include_router(router)
+    install_error_handlers(app)
+    problem_media_type(app)
+    app.add_middleware(BodyLimit, max_upload_bytes=services.max_upload_bytes)
+    app.add_middleware(RequestMetrics, registry=services.registry)
+    return app

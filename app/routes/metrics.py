@@ -1,0 +1,40 @@
+"""/v1/jobs/{id}/metrics (a run's curves) and /metrics (the service's own, for Prometheus)."""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+from fastapi import APIRouter, Query, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+
+from app.core.db import events, jobs
+from app.core.schemas import JobStatus, MetricsOut
+from app.deps import ServicesDep
+from app.errors import problems
+
+router = APIRouter()
+
+
+@router.get("/v1/jobs/{job_id}/metrics", tags=["jobs"], responses=problems(404, 422))
+def read_metrics(
+    services: ServicesDep,
+    job_id: str,
+    names: Annotated[list[str] | None, Query(description="Only these, e.g. loss/total; repeat for more.")] = None,
+    max_points: Annotated[int, Query(ge=4, le=10_000, description="Of each curve.")] = 500,
+) -> MetricsOut:
+    """One curve per metric, thinned out so that every peak stays."""
+    with services.sessions.begin() as session:
+        jobs.get(session, job_id)
+        return MetricsOut(series=events.series(session, job_id=job_id, names=names, max_points=max_points))
+
+
+@router.get("/metrics", tags=["health"], response_class=Response)
+def read_service_metrics(services: ServicesDep) -> Response:
+    """Requests by route and jobs by status, in Prometheus' text format."""
+    with services.sessions.begin() as session:
+        counts = jobs.count_by_status(session)
+    registry = CollectorRegistry()  # of this answer: the counts are read fresh, by whichever process is asked
+    gauge = Gauge("stillhouse_jobs", "Jobs by status.", ["status"], registry=registry)
+    for status in get_args(JobStatus):
+        gauge.labels(status).set(counts.get(status, 0))
+    return Response(generate_latest(services.registry) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,125 @@
+"""How a job description becomes a job: what is checked beyond its shape, and which rows are stored.
+
+Knows that data and models must exist and fit each other. Does not know HTTP; errors carry the path in the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db import datasets, jobs, models
+from app.core.db.tables import Dataset, Job
+from app.core.errors import InvalidRequest, NotFound
+from app.core.job_config import DatasetData, DistillConfig
+from app.core.model_facts import ModelFacts, check_models
+from app.core.schemas import DryRunOut, JobIn
+from app.memory import estimate_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A description that can run, and what was found out on the way."""
+
+    config: DistillConfig
+    dataset: Dataset
+    teacher: ModelFacts
+    student: ModelFacts
+
+
+def check(config: DistillConfig, *, sessions: sessionmaker[Session]) -> Checked:
+    """Raises InvalidRequest (or a subclass) whose `field` starts with `config`. May read from disk or a model hub, so
+    no transaction is open meanwhile."""
+    with _fields_under("config"):
+        if not isinstance(config.data, DatasetData):
+            # A path in a request would let a client read any file of the machine that trains.
+            raise InvalidRequest("upload the file (POST /v1/datasets) and give its id as kind dataset", "data.kind")
+        with sessions.begin() as session:
+            dataset = _dataset(session, config.data)
+        if dataset.rows <= config.data.dev_rows:
+            raise InvalidRequest(
+                f"the data set has {dataset.rows} rows; hold out fewer than that, or nothing is left to train on",
+                "data.dev_rows",
+            )
+        teacher, student = check_models(config)
+    return Checked(config=config, dataset=dataset, teacher=teacher, student=student)
+
+
+def dry_run(checked: Checked) -> DryRunOut:
+    config, teacher, student = checked.config, checked.teacher, checked.student
+    return DryRunOut(
+        config=config.model_dump(mode="json"),
+        teacher_parameters=teacher.parameters,
+        student_parameters=student.parameters,
+        memory_bytes=estimate_bytes(config, teacher=teacher, student=student),
+        warnings=list(_warnings(checked)),
+    )
+
+
+def find_replay(session: Session, job_in: JobIn, *, idempotency_key: str | None) -> Job | None:
+    """The job that this very request made before. Raises Conflict when its key came with another description."""
+    return jobs.find_replay(
+        session, key=idempotency_key, name=job_in.name, config=job_in.config, priority=job_in.priority
+    )
+
+
+def store(session: Session, job_in: JobIn, checked: Checked, *, idempotency_key: str | None, now: datetime) -> Job:
+    """The queued job, with rows for its teacher and its untrained student, so that both can be compared at once."""
+    job = jobs.create(
+        session,
+        name=job_in.name,
+        config=checked.config,
+        priority=job_in.priority,
+        now=now,
+        idempotency_key=idempotency_key,
+    )
+    if job.teacher_id is None:  # else a simultaneous request with the same key made all of this
+        teacher, student = checked.teacher, checked.student
+        job.teacher_id = models.ensure_teacher(
+            session, source=teacher.source, parameters=teacher.parameters, now=now
+        ).id
+        job.untrained_id = models.create_untrained(
+            session,
+            job_id=job.id,
+            name=f"{job_in.name} (untrained)",
+            source=student.source,
+            parameters=student.parameters,
+            now=now,
+        ).id
+    return job
+
+
+def _warnings(checked: Checked) -> Iterator[str]:
+    config, dataset = checked.config, checked.dataset
+    without_response = dataset.rows - dataset.rows_with_response
+    if config.data.responses == "given" and without_response:
+        yield f"{without_response} of {dataset.rows} rows have no response; the teacher writes them before training"
+    if config.data.responses == "teacher":
+        yield f"the teacher writes all {dataset.rows} responses before training"
+    context = min((facts.context for facts in (checked.teacher, checked.student) if facts.context), default=None)
+    longest = config.data.max_prompt_tokens + config.sampling.max_new_tokens
+    if context is not None and longest > context:
+        room = context - config.sampling.max_new_tokens
+        yield f"prompts longer than {room} tokens do not fit the context of {context} tokens and will end the run"
+    if checked.student.parameters >= checked.teacher.parameters:
+        yield "the student is as large as its teacher"
+
+
+def _dataset(session: Session, data: DatasetData) -> Dataset:
+    try:
+        return datasets.get(session, data.dataset_id)
+    except NotFound as error:
+        raise InvalidRequest(f"{error.message}; upload one, or see GET /v1/datasets", "data.dataset_id") from error
+
+
+@contextmanager
+def _fields_under(prefix: str) -> Iterator[None]:
+    """Config paths become paths of the request."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise type(error)(error.message, f"{prefix}.{error.field}" if error.field else prefix) from error

@@ -1,0 +1,70 @@
+"""Finds what a lost message, a dead worker or a restarted broker left behind, and gets it going again.
+
+Knows leases and announcements. Does not know how a job runs. Any number of API processes may sweep at once: each
+change is conditional, and a message too many does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db import comparisons, jobs
+from app.doorbell import Doorbell
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Sweeper:
+    """`start` runs `sweep` every `sweep_s` seconds in a thread of its own until `stop`."""
+
+    def __init__(
+        self,
+        *,
+        sessions: sessionmaker[Session],
+        doorbell: Doorbell,
+        lease_s: float,
+        sweep_s: float,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._sessions = sessions
+        self._doorbell = doorbell
+        self._lease_s = lease_s
+        self._sweep_s = sweep_s
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended; a sweep that is under way is finished first."""
+        self._stopping.set()
+        self._thread.join()
+
+    def sweep(self) -> None:
+        """Re-queues what lost its worker, then announces what waits unheard."""
+        now, overdue_s = self._clock(), 2 * self._sweep_s  # what was just queued is announced by its own request
+        with self._sessions.begin() as session:
+            lost_jobs = jobs.requeue_stale(session, now=now, lease_s=self._lease_s)
+            lost_comparisons = comparisons.requeue_stale(session, now=now, lease_s=self._lease_s)
+            unheard_jobs = jobs.unannounced(session, now=now, older_than_s=overdue_s)
+            unheard_comparisons = comparisons.unannounced(session, now=now, older_than_s=overdue_s)
+        if lost_jobs or lost_comparisons:
+            log.warning("queued again, their workers stopped answering", jobs=lost_jobs, comparisons=lost_comparisons)
+        for job_id in lost_jobs + unheard_jobs:
+            self._doorbell.ring_training(job_id)
+        for comparison_id in lost_comparisons + unheard_comparisons:
+            self._doorbell.ring_comparison(comparison_id)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._sweep_s):
+            try:
+                self.sweep()
+            except Exception as error:  # a database that is away comes back; the thread must outlive it
+                log.warning("sweep failed, the next one will try again", error=repr(error))

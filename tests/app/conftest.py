@@ -1,0 +1,100 @@
+"""The API on a database, queue and store of its own; db tests run on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db.migrate import upgrade
+from app.core.db.session import make_engine, make_sessions
+from app.core.job_config import DistillConfig
+from app.core.queue import RecordingQueue
+from app.core.storage import ArtifactStore
+from app.deps import Services
+from app.doorbell import Doorbell
+from app.main import create_app
+
+
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> datetime:
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty, migrated database on either back end."""
+    sqlite = f"sqlite:///{tmp_path / 'test.db'}"
+    url: str = sqlite if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    upgrade(url)
+    return url
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def sessions(engine: Engine) -> sessionmaker[Session]:
+    return make_sessions(engine)
+
+
+@pytest.fixture
+def queue() -> RecordingQueue:
+    return RecordingQueue()
+
+
+@pytest.fixture
+def services(
+    engine: Engine, sessions: sessionmaker[Session], queue: RecordingQueue, clock: Clock, tmp_path: Path
+) -> Services:
+    return Services(
+        engine=engine,
+        sessions=sessions,
+        queue=queue,
+        doorbell=Doorbell(queue=queue, sessions=sessions, clock=clock),
+        store=ArtifactStore(f"file://{tmp_path / 'artifacts'}"),
+        clock=clock,
+        max_upload_bytes=2**20,
+        stream_poll_s=0.02,
+        stream_ping_s=0.1,
+    )
+
+
+@pytest.fixture
+def client(services: Services) -> Iterator[TestClient]:
+    with TestClient(create_app(services=services), raise_server_exceptions=False) as client:
+        yield client
+
+
+def make_config(**sections: Any) -> DistillConfig:
+    """A description that needs no files; sections replace its own."""
+    raw: dict[str, Any] = {
+        "teacher": {"model": "some/teacher"},
+        "student": {"kind": "from_teacher", "layers": 2},
+        "data": {"kind": "dataset", "dataset_id": "ds_1"},
+    }
+    return DistillConfig.model_validate(raw | sections)

@@ -1,0 +1,115 @@
+"""Numbers without holes, the fence, and curves that keep their peaks."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db import events, jobs
+from app.core.errors import AttemptLost
+from app.core.events import Evaluated, StepDone, Warned, parse_event
+from tests.app.conftest import Clock, make_config
+
+Sessions = sessionmaker[Session]
+
+
+@pytest.fixture
+def job_id(sessions: Sessions, clock: Clock) -> str:
+    """A running job in its first attempt."""
+    with sessions.begin() as session:
+        job = jobs.create(session, name="a", config=make_config(), priority=0, now=clock())
+        jobs.claim_next(session, worker="w", now=clock())
+        return job.id
+
+
+def step(number: int, **metrics: float) -> StepDone:
+    return StepDone(step=number, max_steps=9, source="fresh", tokens=5, tokens_per_s=1.0, eta_s=0.0, metrics=metrics)
+
+
+def test_events_come_back_as_they_went_in(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    told = [step(1, a=0.5), Warned(code="c", message="überraschend"), Evaluated(step=1, metrics={"eval/kl_ts": 2.0})]
+    with sessions.begin() as session:
+        events.append(session, job_id=job_id, attempt=1, events=told, now=clock())
+    with sessions.begin() as session:
+        rows, has_more = events.page(session, job_id=job_id, after=2, limit=10)
+        assert [row.seq for row in rows] == [3, 4, 5]
+        assert [parse_event(row.payload) for row in rows] == told
+        assert not has_more
+        assert events.as_shape(rows[0]).created_at == clock()
+        assert jobs.get(session, job_id).step == 1
+
+
+def test_pages_follow_the_cursor(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    with sessions.begin() as session:
+        events.append(session, job_id=job_id, attempt=1, events=[step(i) for i in range(1, 6)], now=clock())
+        rows, has_more = events.page(session, job_id=job_id, after=1, limit=3)
+        assert ([row.seq for row in rows], has_more) == ([2, 3, 4], True)
+        rows, has_more = events.page(session, job_id=job_id, after=4, limit=3)
+        assert ([row.seq for row in rows], has_more) == ([5, 6, 7], False)
+
+
+def test_simultaneous_writers_leave_no_hole(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    def write() -> None:
+        for i in range(10):
+            with sessions.begin() as session:
+                events.append(session, job_id=job_id, attempt=1, events=[step(i + 1), step(i + 2)], now=clock())
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with sessions.begin() as session:
+        rows, _ = events.page(session, job_id=job_id, after=0, limit=1000)
+        assert [row.seq for row in rows] == list(range(1, 83))
+
+
+def test_only_the_running_attempt_may_write(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    with pytest.raises(AttemptLost), sessions.begin() as session:
+        events.append(session, job_id=job_id, attempt=2, events=[step(1)], now=clock())
+    with sessions.begin() as session:
+        jobs.finish(session, job_id=job_id, attempt=1, status="succeeded", now=clock())
+    with pytest.raises(AttemptLost), sessions.begin() as session:
+        events.append(session, job_id=job_id, attempt=1, events=[step(1, a=1.0)], now=clock())
+    with sessions.begin() as session:
+        rows, _ = events.page(session, job_id=job_id, after=0, limit=10)
+        assert [row.payload["kind"] for row in rows] == ["status"] * 3
+        assert events.series(session, job_id=job_id, names=None, max_points=10) == []
+
+
+def test_writing_counts_as_a_heartbeat(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    with sessions.begin() as session:
+        events.append(session, job_id=job_id, attempt=1, events=[step(1)], now=clock.advance(50))
+        assert jobs.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
+
+
+def test_curves_by_name_and_a_step_measured_twice(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    told = [step(1, a=1.0, b=math.nan), step(2, a=2.0, b=math.inf), Evaluated(step=2, metrics={"e": 1.0})]
+    for batch in (told, [Evaluated(step=2, metrics={"e": 3.0})]):
+        with sessions.begin() as session:
+            events.append(session, job_id=job_id, attempt=1, events=batch, now=clock())
+    with sessions.begin() as session:
+        curves = {curve.name: curve.points for curve in events.series(session, job_id=job_id, names=None, max_points=9)}
+        assert curves == {"a": [(1, 1.0), (2, 2.0)], "e": [(2, 3.0)]}  # what is not finite is no point
+        only = events.series(session, job_id=job_id, names=["e", "unknown"], max_points=9)
+        assert [curve.name for curve in only] == ["e"]
+
+
+@given(
+    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300),
+    max_points=st.integers(4, 40),
+)
+def test_thinning_out_keeps_ends_and_extremes(values: list[float], max_points: int) -> None:
+    points = list(enumerate(values))
+    kept = events.down_sample(points, max_points)
+    assert len(kept) <= max_points
+    assert kept == sorted(set(kept))
+    assert set(kept) <= set(points)
+    assert (kept[0], kept[-1]) == (points[0], points[-1])
+    assert min(value for _, value in kept) == min(values)
+    assert max(value for _, value in kept) == max(values)

@@ -1,0 +1,81 @@
+"""What makes the back ends safe: SQLite's lock is taken first, times stay aware."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import StatementError
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db import datasets
+from app.core.db.session import make_engine
+from app.core.db.tables import Dataset
+
+Sessions = sessionmaker[Session]
+
+
+def test_reading_first_and_writing_later_never_fails(engine: Engine, tmp_path: Path) -> None:
+    """With SQLite's deferred transactions this raises "database is locked" at once, whatever the timeout."""
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE counter (n INTEGER)"))
+        connection.execute(text("INSERT INTO counter VALUES (0)"))
+    locked = " FOR UPDATE" if engine.dialect.name == "postgresql" else ""
+
+    def count() -> None:
+        for _ in range(20):
+            with engine.begin() as connection:
+                n = connection.execute(text(f"SELECT n FROM counter{locked}")).scalar_one()
+                connection.execute(text("UPDATE counter SET n = :n"), {"n": n + 1})
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT n FROM counter")).scalar_one() == 80
+
+
+def test_sqlite_is_prepared(tmp_path: Path) -> None:
+    with make_engine(f"sqlite:///{tmp_path / 'a' / 'b.db'}").connect() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "foreign_keys")
+        }
+    assert pragmas == {"journal_mode": "wal", "foreign_keys": 1}
+
+
+def test_postgresql_urls_name_the_installed_driver() -> None:
+    assert make_engine("postgresql://u@h/d").dialect.driver == "psycopg"
+
+
+def test_times_are_utc_on_every_back_end(sessions: Sessions) -> None:
+    elsewhere = datetime(2026, 7, 1, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
+    with sessions.begin() as session:
+        session.add(_dataset("ds_1", elsewhere))
+    with sessions.begin() as session:
+        read = datasets.get(session, "ds_1").created_at
+    assert read == elsewhere
+    assert read.tzinfo is UTC
+
+
+def test_naive_times_are_refused(sessions: Sessions) -> None:
+    naive = datetime(2026, 7, 1)
+    with pytest.raises((StatementError, ValueError), match="naive"), sessions.begin() as session:
+        session.add(_dataset("ds_1", naive))
+
+
+def _dataset(dataset_id: str, created_at: datetime) -> Dataset:
+    return Dataset(
+        id=dataset_id,
+        name="n",
+        format="prompt",
+        rows=1,
+        rows_with_response=0,
+        problems=[],
+        sha256="",
+        created_at=created_at,
+    )
