@@ -29,8 +29,7 @@ def _log_through_celery(logger: logging.Logger, **_: Any) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["event"]),
+            structlog.dev.ConsoleRenderer(colors=False, pad_event=0),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),

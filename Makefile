@@ -1,0 +1,46 @@
+# Every target makes its own environment in .venv; ARGS is passed on (make demo ARGS=--exit, make test ARGS="-k cli").
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: demo up test lint migrate clean
+.DEFAULT_GOAL := demo
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.run
+	$(BIN)/stillhouse demo $(ARGS)
+
+up: $(VENV)/.run
+	$(BIN)/stillhouse up $(ARGS)
+
+migrate: $(VENV)/.run
+	$(BIN)/stillhouse migrate $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Stillhouse needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "$(PYTHON) cannot make environments; on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# The stamps: what is installed is what pyproject.toml and constraints.txt said at that time.
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[api,ui,worker]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[api,ui,worker,dev]'
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,81 @@
+"""A running job as a progress bar: phase, step, loss, tokens per second, time left, all from its events.
+
+Knows events and rich. Does not know how a job was submitted or what comes after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from app.core.events import Evaluated, Event, PhaseProgress, RunStarted, StatusChanged, StepDone, Warned, parse_event
+from app.demo.api import DemoApi
+
+PHASES: Mapping[str, str] = {
+    "loading": "loading models",
+    "teacher_responses": "teacher writes responses",
+    "evaluating": "evaluating",
+    "training": "training",
+    "exporting": "writing the student",
+}
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+
+
+def follow(api: DemoApi, job_id: str, *, console: Console, tick: Callable[[float], None]) -> RunStarted | None:
+    """Shows the job until it ended; returns what it said about its models' sizes, if it came so far.
+
+    `tick` waits so many seconds (and raises when the demo should stop).
+    """
+    started, status, seen = None, "queued", 0
+    with _progress(console) as progress:
+        bar = progress.add_task("waiting for the worker", total=None, note="")
+        while status not in ENDED:
+            tick(0.3)
+            for row in api.events(job_id, after=seen):
+                seen, event = row.seq, parse_event(row.event)
+                if isinstance(event, StatusChanged):
+                    status = event.status
+                elif isinstance(event, RunStarted):
+                    started = event
+                _show(progress, bar, event)
+    return started
+
+
+def _progress(console: Console) -> Progress:
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, TimeElapsedColumn(), console=console)
+
+
+def _show(progress: Progress, bar: TaskID, event: Event) -> None:
+    """One event on the bar; what stays true (evaluations, warnings) becomes a line above it."""
+    if isinstance(event, PhaseProgress):
+        progress.update(bar, description=PHASES[event.phase], completed=event.done, total=event.total or None)
+    elif isinstance(event, StepDone):
+        note = _step_note(event)
+        progress.update(bar, description="training", completed=event.step, total=event.max_steps, note=note)
+        if not progress.console.is_terminal and event.step % max(1, event.max_steps // 10) == 0:
+            progress.console.print(f"  step {event.step}/{event.max_steps}: {note}", highlight=False, soft_wrap=True)
+    elif isinstance(event, Evaluated):
+        progress.console.print(f"  step {event.step}: held-out {_metrics_note(event.metrics)}", highlight=False)
+    elif isinstance(event, Warned):
+        progress.console.print(f"  warning: {event.message}", highlight=False, style="yellow")
+
+
+def _step_note(event: StepDone) -> str:
+    losses = " ".join(
+        f"{name.removeprefix('loss/')} {value:.3f}" for name, value in event.metrics.items() if name.startswith("loss/")
+    )
+    return f"{losses}  {event.tokens_per_s:.0f} tokens/s  {event.eta_s:.0f} s left"
+
+
+def _metrics_note(metrics: Mapping[str, Any]) -> str:
+    wanted = {"eval/kl_ts": "KL(teacher‖student)", "eval/rouge_l": "ROUGE-L"}
+    return ", ".join(f"{words} {metrics[name]:.3f}" for name, words in wanted.items() if name in metrics)
