@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from celery import Celery
-from kombu import Queue
+from kombu import Connection, Queue
 
 from app.core.settings import ServiceSettings
 
@@ -17,6 +17,7 @@ TRAIN_TASK = "stillhouse.train"
 COMPARE_TASK = "stillhouse.compare"
 TRAINING_QUEUE = "training"
 COMPARING_QUEUE = "comparing"
+_ONE_TRY = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 _ROUTES = {TRAIN_TASK: {"queue": TRAINING_QUEUE}, COMPARE_TASK: {"queue": COMPARING_QUEUE}}
 
 
@@ -44,11 +45,16 @@ class CeleryQueue:
         self._send(COMPARE_TASK, comparison_id)
 
     def check(self) -> None:
-        with self._app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=1, interval_start=0, timeout=2)
+        with self._connection() as connection:
+            connection.ensure_connection(**_ONE_TRY)
 
     def _send(self, task: str, subject_id: str) -> None:
-        self._app.send_task(task, args=[subject_id], retry=False, ignore_result=True)
+        with self._connection() as connection:
+            self._app.send_task(task, args=[subject_id], connection=connection, retry=False, ignore_result=True)
+
+    def _connection(self) -> Connection:
+        # By default kombu tries for six seconds behind any use of a connection, and a request would wait for it.
+        return self._app.connection_for_write(transport_options=_ONE_TRY)
 
 
 class RecordingQueue:
@@ -83,16 +89,19 @@ def make_celery(settings: ServiceSettings) -> Celery:
     """
     url = settings.resolved_broker_url
     options: dict[str, object] = {}
+    transport = None  # the URL's own
     if url.startswith("filesystem"):
         messages, control = settings.broker_folder / "messages", settings.broker_folder / "control"
         for folder in (messages, control):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        transport = "app.core.folder_transport:Transport"
         # One folder both ways: what a producer puts out is what a consumer takes in.
         options = {"data_folder_in": str(messages), "data_folder_out": str(messages), "control_folder": str(control)}
     elif url.startswith("redis"):
         options = {"socket_connect_timeout": 2.0}
     app = Celery("stillhouse", broker=url)
     app.conf.update(
+        broker_transport=transport,
         broker_transport_options=options,
         broker_connection_retry_on_startup=True,
         task_serializer="json",
