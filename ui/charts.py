@@ -1,0 +1,150 @@
+"""Which metrics share a chart, and the one sentence that says what each chart shows.
+
+Knows metric names and words. Does not draw: plots.py does. A metric nobody thought of here still appears, in a chart
+made from its prefix (`assign`), so a new loss or measure needs no line in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.core.schemas import Series
+
+SPARE_SENTENCE = "Reported by the run; this page has no words of its own for them."
+
+
+@dataclass(frozen=True)
+class Chart:
+    """`takes`: exact metric names, or a prefix that ends in `/`. `unit_range`: the values are shares from 0 to 1."""
+
+    key: str
+    title: str
+    sentence: str
+    takes: Sequence[str] = ()
+    unit_range: bool = False
+    stacked: bool = False
+    from_zero: bool = True
+
+
+CHARTS: Sequence[Chart] = (
+    Chart("loss", "Training losses", "Each term’s mean and their weighted total; falling means learning.", ("loss/",)),
+    Chart(
+        "eval_kl",
+        "Held-out divergence",
+        "KL(teacher‖student) and loss per token on rows never trained on: the distance still to go.",
+        ("eval/kl_ts", "eval/loss"),
+    ),
+    Chart(
+        "eval_rouge",
+        "Held-out agreement",
+        "ROUGE-L of the student’s answers, and how often its first choice is the teacher’s; higher is better.",
+        ("eval/rouge_l", "eval/top1_agreement"),
+    ),
+    Chart(
+        "dac_bounds",
+        "DAC-KL bounds",
+        "Quantiles of the teacher’s probability mass between which classes count; lines that meet mean a collapse.",
+        ("dac_kl/lower", "dac_kl/upper"),
+        unit_range=True,
+    ),
+    Chart(
+        "dac_mass",
+        "DAC-KL kept mass",
+        "Share of teacher probability inside the bounds, also without its first choice, and positions the floor holds.",
+        ("dac_kl/kept_mass", "dac_kl/kept_mass_beside_target", "dac_kl/floor_held"),
+        unit_range=True,
+    ),
+    Chart(
+        "dac_classes", "DAC-KL kept classes", "Tokens per position that enter the divergence.", ("dac_kl/kept_classes",)
+    ),
+    Chart(
+        "scrg",
+        "SCRG corrections",
+        "Share of sampled tokens the teacher would not have drawn, and where the worst one sits (0 start, 1 end).",
+        ("scrg/mismatch_rate", "scrg/error_position"),
+        unit_range=True,
+    ),
+    Chart(
+        "phi",
+        "Student share φ",
+        "Share of batches taken from the student; it rises when the held-out loss rises.",
+        ("sampling/phi",),
+        unit_range=True,
+    ),
+    Chart("buffer", "Replay buffer", "Corrected student answers waiting to be trained on again.", ("sampling/buffer",)),
+    Chart(
+        "speed",
+        "Throughput",
+        "Response tokens trained on per second; sampling steps are slower.",
+        ("train/tokens_per_s",),
+    ),
+    Chart(
+        "time",
+        "Time per step",
+        "Seconds of each step, split by what they were spent on.",
+        ("time/",),
+        stacked=True,
+    ),
+    Chart("lr", "Learning rate", "The optimizer’s step size: a warm-up, then the schedule.", ("train/learning_rate",)),
+    Chart(
+        "grad", "Gradient norm", "Size of the update before clipping; spikes are unsteady steps.", ("train/grad_norm",)
+    ),
+)
+
+_NAMES: Mapping[str, str] = {
+    "dac_kl": "DAC-KL",
+    "sft": "SFT",
+    "span": "Span",
+    "forward_kl": "Forward KL",
+    "reverse_kl": "Reverse KL",
+    "scrg": "SCRG",
+    "eval": "Evaluation",
+    "train": "Training",
+    "kl_ts": "KL(T‖S)",
+    "rouge_l": "ROUGE-L",
+    "top1_agreement": "same first choice",
+    "kept_mass_beside_target": "beside first choice",
+    "floor_held": "held by floor",
+    "phi": "φ",
+    "tokens_per_s": "tokens/s",
+}
+
+
+def label(metric: str) -> str:
+    """`loss/dac_kl` -> DAC-KL; an unknown name is shown as it is, with blanks for underscores."""
+    last = metric.rsplit("/", 1)[-1]
+    return _NAMES.get(last, last.removesuffix("_s").replace("_", " "))
+
+
+def assign(series: Sequence[Series]) -> list[tuple[Chart, list[Series]]]:
+    """Every series in exactly one chart: CHARTS in order, then one per prefix that none of them claims. No chart is
+    empty."""
+    left = {one.name: one for one in sorted(series, key=_total_first)}
+    filled = []
+    for chart in CHARTS:
+        names = [name for taken in chart.takes for name in left if _matches(taken, name)]
+        if names:
+            filled.append((chart, [left.pop(name) for name in names]))
+    return filled + _spare_charts(left.values())
+
+
+def _matches(taken: str, metric: str) -> bool:
+    return metric == taken or (taken.endswith("/") and metric.startswith(taken))
+
+
+def _total_first(one: Series) -> tuple[bool, str]:
+    return (not one.name.endswith("/total"), one.name)
+
+
+def _spare_charts(series: Iterable[Series]) -> list[tuple[Chart, list[Series]]]:
+    groups: dict[str, list[Series]] = {}
+    for one in series:
+        groups.setdefault(one.name.split("/", 1)[0], []).append(one)
+    return [
+        (
+            Chart(f"spare:{prefix}", f"Further values: {_NAMES.get(prefix, prefix)}", SPARE_SENTENCE, from_zero=False),
+            group,
+        )
+        for prefix, group in groups.items()
+    ]

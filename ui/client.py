@@ -1,0 +1,152 @@
+"""HTTP client of the REST API: one method per call, typed by app.core.schemas.
+
+Knows paths, time limits and problem+json. Does not know Gradio, nor where the API is (an httpx.Client is handed in).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from app.core.schemas import (
+    ComparisonOut,
+    ConfigSchemaOut,
+    DatasetOut,
+    DryRunOut,
+    EventOut,
+    JobOut,
+    MetricsOut,
+    ModelOut,
+    Page,
+    Problem,
+)
+
+T = TypeVar("T", bound=BaseModel)
+UNREACHABLE = "unreachable"
+# A dry run may read a hub's answer or a large GGUF header; an upload is read row by row before it answers.
+SLOW_S = 120.0
+
+
+@dataclass(frozen=True)
+class FieldProblem:
+    """One `errors[]` entry: the field's dotted path (`config.student.layers`) and what is wrong with it."""
+
+    path: str
+    message: str
+
+
+class ApiProblem(Exception):
+    """Anything but a good answer. `code` is the API's own (or `unreachable`, `bad_answer`), `status` 0 without HTTP."""
+
+    def __init__(self, code: str, detail: str, *, status: int = 0, errors: Sequence[FieldProblem] = ()) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+        self.status = status
+        self.errors = tuple(errors)
+
+
+def make_http(api_url: str) -> httpx.Client:
+    """The client that talks to `api_url`. The environment's proxies are not asked: the API is a neighbour."""
+    return httpx.Client(base_url=api_url, timeout=httpx.Timeout(10.0, connect=3.0), trust_env=False)
+
+
+class StillhouseClient:
+    """Every method raises ApiProblem and nothing else. Safe to share between threads, as httpx.Client is."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+
+    @property
+    def url(self) -> str:
+        return str(self._http.base_url)
+
+    def config_schema(self) -> ConfigSchemaOut:
+        return self._call(ConfigSchemaOut, "GET", "/v1/config/schema")
+
+    def datasets(self, *, limit: int = 100) -> Sequence[DatasetOut]:
+        return self._call(Page[DatasetOut], "GET", "/v1/datasets", params={"limit": limit}).data
+
+    def upload_dataset(self, file: Path, *, name: str) -> DatasetOut:
+        with file.open("rb") as content:
+            return self._call(
+                DatasetOut,
+                "POST",
+                "/v1/datasets",
+                files={"file": (file.name, content)},
+                data={"name": name},
+                timeout=SLOW_S,
+            )
+
+    def dry_run(self, job: Mapping[str, Any]) -> DryRunOut:
+        return self._call(DryRunOut, "POST", "/v1/jobs", params={"dry_run": True}, json=job, timeout=SLOW_S)
+
+    def submit(self, job: Mapping[str, Any], *, idempotency_key: str) -> JobOut:
+        headers = {"Idempotency-Key": idempotency_key}
+        return self._call(JobOut, "POST", "/v1/jobs", json=job, headers=headers, timeout=SLOW_S)
+
+    def jobs(self, *, limit: int = 50) -> Page[JobOut]:
+        """Newest first."""
+        return self._call(Page[JobOut], "GET", "/v1/jobs", params={"limit": limit})
+
+    def job(self, job_id: str) -> JobOut:
+        return self._call(JobOut, "GET", f"/v1/jobs/{_segment(job_id)}")
+
+    def cancel(self, job_id: str) -> JobOut:
+        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/cancel")
+
+    def events(self, job_id: str, *, after: int, limit: int) -> Page[EventOut]:
+        """Oldest first, those with seq > `after`."""
+        params = {"after": after, "limit": limit}
+        return self._call(Page[EventOut], "GET", f"/v1/jobs/{_segment(job_id)}/events", params=params)
+
+    def metrics(self, job_id: str, *, max_points: int) -> MetricsOut:
+        return self._call(MetricsOut, "GET", f"/v1/jobs/{_segment(job_id)}/metrics", params={"max_points": max_points})
+
+    def models(self, *, limit: int = 100) -> Sequence[ModelOut]:
+        return self._call(Page[ModelOut], "GET", "/v1/models", params={"limit": limit}).data
+
+    def model(self, model_id: str) -> ModelOut:
+        return self._call(ModelOut, "GET", f"/v1/models/{_segment(model_id)}")
+
+    def compare(self, request: Mapping[str, Any]) -> ComparisonOut:
+        """`request` has ComparisonIn's fields; the API says what is wrong with them, by path."""
+        return self._call(ComparisonOut, "POST", "/v1/comparisons", json=request)
+
+    def comparison(self, comparison_id: str) -> ComparisonOut:
+        return self._call(ComparisonOut, "GET", f"/v1/comparisons/{_segment(comparison_id)}")
+
+    def _call(self, shape: type[T], method: str, path: str, **request: Any) -> T:
+        try:
+            answer = self._http.request(method, path, **request)
+        except httpx.HTTPError as error:
+            raise ApiProblem(UNREACHABLE, f"{self.url} does not answer ({type(error).__name__}).") from error
+        if not answer.is_success:
+            raise _problem(answer)
+        try:
+            return TypeAdapter(shape).validate_json(answer.content)
+        except ValidationError as error:
+            message = f"{path} answered in a shape this page does not know; are API and UI of one version?"
+            raise ApiProblem("bad_answer", message, status=answer.status_code) from error
+
+
+def _segment(identifier: str) -> str:
+    """An id from the address bar must not reach another route: `..` and `/` never name a job."""
+    if not identifier or not identifier.replace("_", "").isalnum():
+        raise ApiProblem("not_found", f"“{identifier[:60]}” is not an id.", status=404)
+    return identifier
+
+
+def _problem(answer: httpx.Response) -> ApiProblem:
+    """RFC 9457 problem+json; another body (a proxy's page) still gives a readable problem."""
+    try:
+        told = Problem.model_validate_json(answer.content)
+    except ValidationError:
+        return ApiProblem("http_error", f"The API answered {answer.status_code}.", status=answer.status_code)
+    errors = [FieldProblem(".".join(map(str, item.loc)), item.msg) for item in told.errors]
+    return ApiProblem(told.code, told.detail, status=answer.status_code, errors=errors)

@@ -1,0 +1,173 @@
+"""What the Progress tab remembers of a job's events: a value that grows page by page of the event stream.
+
+Knows event kinds and how to say each in a line. Does not know HTTP or HTML. Bounded: a run of a million steps leaves a
+view of the same size, since steps and phases fold into one line and only the newest samples are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.core.events import (
+    Correction,
+    Evaluated,
+    Event,
+    PhaseProgress,
+    RunStarted,
+    SampleDrawn,
+    StatusChanged,
+    StepDone,
+    StudentExported,
+    Warned,
+    parse_event,
+)
+from app.core.schemas import EventOut
+from ui.charts import label
+from ui.text import count, number
+
+MAX_LINES = 300
+MAX_SAMPLES = 120
+MAX_CORRECTIONS = 24
+MAX_WARNINGS = 20
+PHASES = {
+    "loading": "Loading models",
+    "teacher_responses": "Teacher writes responses",
+    "evaluating": "Evaluating",
+    "training": "Training",
+    "exporting": "Exporting the student",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the event log. Lines with the same `fold` that follow each other are one line, the latest."""
+
+    seq: int
+    at: datetime
+    kind: str
+    text: str
+    fold: str = ""
+
+
+@dataclass(frozen=True)
+class EventView:
+    """Everything seen up to event `cursor` of `job_id`, as far as the page shows it."""
+
+    job_id: str = ""
+    cursor: int = 0
+    started: RunStarted | None = None
+    phase: PhaseProgress | None = None
+    step: StepDone | None = None
+    exported: StudentExported | None = None
+    samples: tuple[SampleDrawn, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+    lines: tuple[Line, ...] = ()
+
+
+def fold(view: EventView, page: Sequence[EventOut]) -> EventView:
+    """`view` after the events of `page`, which must follow its cursor."""
+    for row in page:
+        try:
+            event = parse_event(row.event)
+        except ValidationError:
+            unknown = f"“{row.event.get('kind')}”: an event of a newer version than this page."
+            view = _with_line(view, Line(row.seq, row.created_at, "unknown", unknown))
+        else:
+            view = _with_event(view, row, event)
+        view = replace(view, cursor=row.seq)
+    return view
+
+
+def _with_event(view: EventView, row: EventOut, event: Event) -> EventView:
+    view = replace(view, **_kept(view, event))
+    said = _SAY[type(event)](event)
+    if said is None:
+        return view
+    text, folds = said
+    return _with_line(view, Line(row.seq, row.created_at, event.kind, text, folds))
+
+
+def _kept(view: EventView, event: Event) -> dict[str, Any]:
+    match event:
+        case StatusChanged():
+            # A second attempt starts over: what the first one reached is no longer where the run stands.
+            return {"phase": None, "step": None} if event.status in ("queued", "running") else {"phase": None}
+        case RunStarted():
+            return {"started": event}
+        case PhaseProgress():
+            return {"phase": event}
+        case StepDone():
+            return {"step": event, "phase": None}
+        case SampleDrawn():
+            return {"samples": (*view.samples, event)[-MAX_SAMPLES:]}
+        case Correction():
+            return {"corrections": (*view.corrections, event)[-MAX_CORRECTIONS:]}
+        case Warned():
+            return {"warnings": (*view.warnings, event)[-MAX_WARNINGS:]}
+        case StudentExported():
+            return {"exported": event}
+        case _:
+            return {}
+
+
+def _with_line(view: EventView, line: Line) -> EventView:
+    lines = view.lines
+    if lines and line.fold and lines[-1].fold == line.fold:
+        lines = lines[:-1]
+    return replace(view, lines=(*lines, line)[-MAX_LINES:])
+
+
+def _say_status(event: StatusChanged) -> tuple[str, str]:
+    reason = ": ".join(part for part in (event.code, event.message) if part)
+    return f"Job is {event.status}" + (f" ({reason})" if reason else ""), ""
+
+
+def _say_phase(event: PhaseProgress) -> tuple[str, str]:
+    return phase_text(event), f"phase {event.phase}"
+
+
+def _say_started(event: RunStarted) -> tuple[str, str]:
+    models = f"teacher {count(event.teacher_parameters)}, student {count(event.student_parameters)} parameters"
+    rows = f"{event.train_rows:,} rows to train on, {event.dev_rows:,} held out"
+    return f"Started on {event.device} in {event.precision}: {models}; {rows}", ""
+
+
+def _say_step(event: StepDone) -> tuple[str, str]:
+    total = event.metrics.get("loss/total")
+    loss = f", loss {number(total)}" if total is not None else ""
+    return f"Step {event.step:,} of {event.max_steps:,} done{loss}", "step"
+
+
+def _say_evaluated(event: Evaluated) -> tuple[str, str]:
+    values = ", ".join(f"{label(name)} {number(value)}" for name, value in event.metrics.items())
+    return f"Evaluated at step {event.step:,}: {values}", ""
+
+
+def _say_exported(event: StudentExported) -> tuple[str, str]:
+    return f"Student exported: {count(event.parameters)} parameters, weights {event.weights_sha256[:12]}", ""
+
+
+# None: not worth a line, the Samples view shows it.
+_SAY: dict[type, Callable[[Any], tuple[str, str] | None]] = {
+    StatusChanged: _say_status,
+    PhaseProgress: _say_phase,
+    RunStarted: _say_started,
+    StepDone: _say_step,
+    Evaluated: _say_evaluated,
+    SampleDrawn: lambda event: (f"Sample answers drawn at step {event.step:,}", f"sample {event.step}"),
+    Correction: lambda event: None,
+    Warned: lambda event: (f"{event.message} [{event.code}]", ""),
+    StudentExported: _say_exported,
+}
+
+
+def phase_text(event: PhaseProgress) -> str:
+    """`Teacher writes responses, 24 of 300`."""
+    of = f", {event.done:,} of {event.total:,}" if event.total else ""
+    return PHASES[event.phase] + of

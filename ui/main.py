@@ -1,0 +1,38 @@
+"""Starts the page: `python -m ui.main`. The UI's only composition root.
+
+Knows the settings and how Gradio is launched. The page needs no internet: fonts and scripts come from this process.
+"""
+
+from __future__ import annotations
+
+from app.core.settings import ServiceSettings
+from ui.client import StillhouseClient, make_http
+from ui.layout import build_ui
+from ui.plots import plotly_script
+from ui.theme import head_html, make_theme
+
+
+def main() -> None:
+    """Serves the page until the process is ended."""
+    settings = ServiceSettings()
+    api = StillhouseClient(make_http(settings.resolved_api_url))
+    build_ui(api).launch(
+        server_name=settings.host,
+        server_port=settings.ui_port,
+        share=False,
+        inbrowser=False,
+        quiet=True,
+        show_error=False,
+        ssr_mode=False,
+        run_history=False,
+        footer_links=[],
+        enable_monitoring=False,
+        max_file_size=f"{settings.max_upload_mib}mb",
+        allowed_paths=[str(plotly_script())],
+        theme=make_theme(),
+        head=head_html(),
+    )
+
+
+if __name__ == "__main__":
+    main()
