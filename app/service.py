@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -32,15 +32,16 @@ class NotReady(StillhouseError):
 
 
 @contextmanager
-def service(settings: ServiceSettings) -> Iterator[Supervisor]:
-    """Migrates the database, starts API, UI and both workers, and yields when API and UI answer; ends all at exit.
+def service(settings: ServiceSettings, *, processes: Sequence[Child] | None = None) -> Iterator[Supervisor]:
+    """Migrates the database, starts `processes` (default: all four), yields when API and UI answer, ends all at exit.
 
     Raises PortTaken, NotReady, ChildFailed, or StopRequested when the user stops it meanwhile.
     """
     _check_port(settings.host, settings.api_port, variable="STILLHOUSE_API_PORT")
     _check_port(settings.host, settings.ui_port, variable="STILLHOUSE_UI_PORT")
     upgrade(settings.resolved_database_url)
-    with Supervisor(children(settings), logs=settings.home_folder / "logs").running() as supervisor:
+    supervisor = Supervisor(children(settings) if processes is None else processes, logs=settings.home_folder / "logs")
+    with supervisor.running():
         _wait_ready(supervisor, settings)
         yield supervisor
 
@@ -89,7 +90,8 @@ def _check_port(host: str, port: int, *, variable: str) -> None:
 
 
 def _wait_ready(supervisor: Supervisor, settings: ServiceSettings) -> None:
-    waiting = {"api": f"{api_url(settings)}/readyz", "ui": ui_url(settings)}
+    urls = {"api": f"{api_url(settings)}/readyz", "ui": ui_url(settings)}
+    waiting = {name: url for name, url in urls.items() if name in supervisor.pids()}
     deadline = time.monotonic() + READY_TIMEOUT_S
     while waiting:
         supervisor.tick()

@@ -6,16 +6,13 @@ STILLHOUSE_REQUIRE_BROWSER=1 says that it has to be (as the CI does): then they 
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
-from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 
+from tests.services import absent, fresh_database, service_url
 from tests.tiny_models import make_tiny_model, write_rows
 
 
@@ -40,22 +37,14 @@ def tiny_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
     """URL of an empty database of the test's own, on the server of STILLHOUSE_TEST_DATABASE_URL."""
-    server = sa.make_url(_service_url("STILLHOUSE_TEST_DATABASE_URL"))
-    name = f"stillhouse_test_{uuid4().hex}"
-    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-        try:
-            yield server.set(database=name).render_as_string(hide_password=False)
-        finally:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
-    engine.dispose()
+    with fresh_database() as url:
+        yield url
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def redis_url() -> str:
     """URL of a Redis database for tests, from STILLHOUSE_TEST_BROKER_URL."""
-    return _service_url("STILLHOUSE_TEST_BROKER_URL")
+    return service_url("STILLHOUSE_TEST_BROKER_URL")
 
 
 @pytest.fixture(scope="session")
@@ -63,18 +52,5 @@ def chromium() -> str:
     """Path of the system's Chromium."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        _absent("no Chromium on the PATH", required_by="STILLHOUSE_REQUIRE_BROWSER")
+        absent("no Chromium on the PATH", required_by="STILLHOUSE_REQUIRE_BROWSER")
     return found
-
-
-def _service_url(variable: str) -> str:
-    url = os.environ.get(variable, "")
-    if not url:
-        _absent(f"{variable} is not set", required_by="STILLHOUSE_REQUIRE_SERVICES")
-    return url
-
-
-def _absent(reason: str, *, required_by: str) -> NoReturn:
-    if os.environ.get(required_by) == "1":
-        pytest.fail(f"{reason}, and {required_by}=1")
-    pytest.skip(reason)

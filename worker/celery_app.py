@@ -18,7 +18,7 @@ settings = ServiceSettings()
 app = make_celery(settings)
 app.conf.update(
     include=["worker.tasks"],
-    # A child that imports torch beside three other processes on two cores may need more than the usual 4 seconds.
+    # A child that starts beside three other processes on two cores may need more than the usual 4 seconds.
     worker_proc_alive_timeout=120.0,
 )
 
@@ -29,7 +29,7 @@ def _log_through_celery(logger: logging.Logger, **_: Any) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            structlog.dev.ConsoleRenderer(colors=False, pad_event=0),
+            structlog.dev.ConsoleRenderer(colors=False, pad_event=0, exception_formatter=structlog.dev.plain_traceback),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import structlog
 from sqlalchemy.orm import Session, sessionmaker
@@ -19,10 +20,12 @@ from app.core.events import Event
 from app.core.job_config import DistillConfig
 from app.core.schemas import Answer, ComparisonIn
 from app.core.storage import ArtifactStore
-from worker.distill.compare import ModelCache, answer
-from worker.distill.models import ModelSource, TrainedModel, UntrainedStudent
 from worker.endings import ending
 from worker.recorder import PATIENCE_S, Recorder, in_transaction
+
+if TYPE_CHECKING:
+    from worker.distill.compare import ModelCache
+    from worker.distill.models import ModelSource
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -31,11 +34,12 @@ MEMORY_CURE = "compare fewer models at once, or lower max_new_tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRunner:
-    """Runs claimed comparisons; `cache` keeps models between them."""
+    """Runs claimed comparisons. `cache()` gives what keeps models between them; it is called once something waits,
+    since torch, which it needs, takes seconds to import."""
 
     sessions: sessionmaker[Session]
     store: ArtifactStore
-    cache: ModelCache
+    cache: Callable[[], ModelCache]
     heartbeat_s: float
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     patience_s: float = PATIENCE_S
@@ -72,10 +76,12 @@ class ComparisonRunner:
         return Recorder(sessions=self.sessions, write=write, heartbeat_s=self.heartbeat_s, patience_s=self.patience_s)
 
     def _answer(self, model_id: str, request: ComparisonIn) -> Answer:
+        from worker.distill.compare import answer
+
         with self.sessions.begin() as session:
             source = self._source(session, models.get(session, model_id))
         said = answer(
-            self.cache,
+            self.cache(),
             source,
             messages=[message.model_dump() for message in request.messages],
             max_new_tokens=request.max_new_tokens,
@@ -96,6 +102,8 @@ class ComparisonRunner:
 
     def _source(self, session: Session, model: Model) -> ModelSource:
         """A teacher is where its row says, a student in the store; an untrained one is rebuilt from its job."""
+        from worker.distill.models import TrainedModel, UntrainedStudent
+
         if model.kind == "teacher":
             return TrainedModel(model.source)
         if model.kind == "untrained":

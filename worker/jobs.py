@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from sqlalchemy.orm import Session, sessionmaker
@@ -23,9 +23,11 @@ from app.core.events import Event
 from app.core.ids import new_id
 from app.core.job_config import DatasetData, DistillConfig, FileData
 from app.core.storage import ArtifactStore
-from worker.distill.trainer import DistilledStudent, distill
 from worker.endings import ending
 from worker.recorder import PATIENCE_S, Recorder, in_transaction
+
+if TYPE_CHECKING:
+    from worker.distill.trainer import DistilledStudent
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -76,6 +78,9 @@ class JobRunner:
     def _distill(self, claim: jobs.Claim, config: DistillConfig, *, out: Path, student_id: str) -> DistilledStudent:
         """Trains and stores the student. Heartbeats go on until it is stored, for that may take a while too."""
         with self._recorder(claim) as recorder:
+            # Imported here: torch takes seconds, in which the job is alive, and a wake-up for nothing never needs it.
+            from worker.distill.trainer import distill
+
             student = distill(
                 self._with_local_data(config), out=out, emit=recorder.emit, should_stop=recorder.should_stop
             )

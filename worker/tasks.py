@@ -20,13 +20,13 @@ from app.core.db.session import make_engine, make_sessions
 from app.core.queue import COMPARE_TASK, TRAIN_TASK
 from app.core.storage import ArtifactStore
 from worker.celery_app import app, settings
+from worker.comparisons import ComparisonRunner
+from worker.jobs import JobRunner
 
 if TYPE_CHECKING:
     from worker.distill.compare import ModelCache
 
 log = structlog.stdlib.get_logger(__name__)
-
-# torch is imported inside the tasks: the parent of the training pool never needs it, and should not hold its memory.
 
 
 class CompareTask(Task):
@@ -42,8 +42,6 @@ class CompareTask(Task):
 @app.task(name=TRAIN_TASK, bind=True)
 def train(self: Task, job_id: str) -> None:
     """Runs the first runnable job, by priority and then age."""
-    from worker.jobs import JobRunner
-
     with _sessions() as sessions:
         runner = JobRunner(
             sessions=sessions,
@@ -58,13 +56,11 @@ def train(self: Task, job_id: str) -> None:
 @app.task(name=COMPARE_TASK, bind=True, base=CompareTask)
 def compare(self: CompareTask, comparison_id: str) -> None:
     """Answers the oldest queued comparison."""
-    from worker.comparisons import ComparisonRunner
-
     with _sessions() as sessions:
         runner = ComparisonRunner(
             sessions=sessions,
             store=ArtifactStore(settings.resolved_storage_url),
-            cache=self.models,
+            cache=lambda: self.models,
             heartbeat_s=settings.heartbeat_s,
         )
         if runner.run_next(worker=_worker_name(self)) is None:

@@ -23,7 +23,8 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def runner(sessions: sessionmaker[Session], store: ArtifactStore) -> ComparisonRunner:
-    return ComparisonRunner(sessions=sessions, store=store, cache=ModelCache(), heartbeat_s=0.05)
+    cache = ModelCache()
+    return ComparisonRunner(sessions=sessions, store=store, cache=lambda: cache, heartbeat_s=0.05)
 
 
 @pytest.fixture
@@ -142,6 +143,6 @@ def test_lost_claim_writes_nothing(
             return super().get(source)
 
     comparison_id = ask(sessions, model_ids)
-    ComparisonRunner(sessions=sessions, store=store, cache=SlowCache(), heartbeat_s=0.05).run_next(worker="w")
+    ComparisonRunner(sessions=sessions, store=store, cache=SlowCache, heartbeat_s=0.05).run_next(worker="w")
     found = read(sessions, comparison_id)
     assert (found.status, found.worker, found.answers) == ("running", "other", [])

@@ -22,7 +22,8 @@ def test_foreseen_error_keeps_its_code_and_message() -> None:
 
 
 def test_cancelled_is_no_failure() -> None:
-    assert end(Cancelled("stopped after step 3")).status == "cancelled"
+    found = end(Cancelled("stopped after step 3"))
+    assert (found.status, found.code, found.message) == ("cancelled", None, "stopped after step 3")
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,8 @@ def test_unforeseen_error_says_where_the_traceback_is() -> None:
     assert (found.status, found.code) == ("failed", "internal_error")
     assert "KeyError: 'lm_head'" in found.message
     assert "logs/training.log" in found.message
+
+
+def test_message_can_be_stored_anywhere() -> None:
+    assert "\x00" not in end(KeyError("a\x00b")).message
+    assert len(end(ValueError("x" * 100_000)).message) < 10_000

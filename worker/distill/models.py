@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 
 from app.core.errors import ModelNotFound, ModelUnreadable, TooManyLayers
 from app.core.job_config import CheckpointStudent, FromTeacherStudent, StudentConfig
+from worker.distill.gguf import converted
 
 log = logging.getLogger(__name__)
 SPLIT_TOLERANCE = 1e-3  # largest logit difference at which head(body(x)) counts as the model itself, float32
@@ -40,18 +41,18 @@ class UntrainedStudent:
 ModelSource = TrainedModel | UntrainedStudent
 
 
-def _location(model: str) -> dict[str, str]:
-    """`from_pretrained` arguments of a hub id, a folder, or a .gguf file (its folder and its name)."""
+def _location(model: str) -> str:
+    """What `from_pretrained` takes: a folder (a .gguf file is converted to one) or a hub id."""
     if model.endswith(".gguf"):
-        path = Path(model).expanduser()
-        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    return {"pretrained_model_name_or_path": str(Path(model).expanduser()) if Path(model).exists() else model}
+        return str(converted(Path(model)))
+    folder = Path(model).expanduser()
+    return str(folder) if folder.exists() else model
 
 
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     """The model's own fast tokenizer, chat template included. Raises ModelNotFound or ModelUnreadable."""
     try:
-        return AutoTokenizer.from_pretrained(**_location(model))
+        return AutoTokenizer.from_pretrained(_location(model))
     except OSError as error:
         raise ModelNotFound(f"no tokenizer can be loaded from {model!r}: {error}", "model") from error
     except (ValueError, KeyError) as error:
@@ -61,16 +62,14 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
 def load_model(model: str, *, device: torch.device, dtype: torch.dtype | None = None) -> PreTrainedModel:
     """A causal language model in eval mode, in `dtype` or as it was stored. Raises ModelNotFound or ModelUnreadable.
 
-    Remote code is never run. A GGUF file is dequantized; the result is an ordinary model that can be saved.
+    Remote code is never run.
     """
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(**_location(model), dtype=dtype or "auto")
+        loaded = AutoModelForCausalLM.from_pretrained(_location(model), dtype=dtype or "auto")
     except OSError as error:
         raise ModelNotFound(f"no weights can be loaded from {model!r}: {error}", "model") from error
     except (ValueError, KeyError) as error:
         raise ModelUnreadable(f"{model!r} is no causal language model that can be loaded: {error}", "model") from error
-    if hasattr(loaded.config, "quantization_config"):
-        del loaded.config.quantization_config  # left behind by the GGUF loader; save_pretrained would refuse it
     return loaded.to(device).eval()
 
 

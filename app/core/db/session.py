@@ -5,6 +5,8 @@ Knows what each back end needs to be safe with several processes. Does not know 
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session, sessionmaker
 
 _BUSY_TIMEOUT_S = 30.0
+# The escape of a NUL character; an odd number of backslashes before it would make it plain text.
+_NUL_IN_JSON = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def make_engine(url: str) -> Engine:
@@ -21,19 +25,25 @@ def make_engine(url: str) -> Engine:
     if parsed.get_backend_name() == "sqlite":
         if parsed.database and parsed.database != ":memory:":
             Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, connect_args={"timeout": _BUSY_TIMEOUT_S})
+        engine = create_engine(parsed, json_serializer=_to_json, connect_args={"timeout": _BUSY_TIMEOUT_S})
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_immediate)
         return engine
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")  # psycopg 3 is the driver that is installed
     # pool_pre_ping: a restarted database server costs one ping, not one failed request per pooled connection.
-    return create_engine(parsed, pool_pre_ping=True, connect_args={"connect_timeout": 5})
+    options = {"connect_timeout": 5}
+    return create_engine(parsed, json_serializer=_to_json, pool_pre_ping=True, connect_args=options)
 
 
 def make_sessions(engine: Engine) -> sessionmaker[Session]:
     """The one kind of session: sync, explicit `with sessions.begin() as session:`, rows usable after the commit."""
     return sessionmaker(engine, expire_on_commit=False)
+
+
+def _to_json(document: Any) -> str:
+    """JSON with U+FFFD for NUL, which a model may well say and which no PostgreSQL text can hold."""
+    return _NUL_IN_JSON.sub(r"\1\\ufffd", json.dumps(document))
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

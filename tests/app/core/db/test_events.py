@@ -44,6 +44,16 @@ def test_events_come_back_as_they_went_in(sessions: Sessions, clock: Clock, job_
         assert jobs.get(session, job_id).step == 1
 
 
+def test_nul_in_what_a_model_said_is_replaced(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    """PostgreSQL refuses it; a job must not fail because its student sampled the token."""
+    with sessions.begin() as session:
+        said = Warned(code="c", message="a\x00\x00b, \\u0000, \\\x00")
+        events.append(session, job_id=job_id, attempt=1, events=[said], now=clock())
+    with sessions.begin() as session:
+        (row,) = events.page(session, job_id=job_id, after=2, limit=10)[0]
+        assert row.payload["message"] == "a\ufffd\ufffdb, \\u0000, \\\ufffd"
+
+
 def test_pages_follow_the_cursor(sessions: Sessions, clock: Clock, job_id: str) -> None:
     with sessions.begin() as session:
         events.append(session, job_id=job_id, attempt=1, events=[step(i) for i in range(1, 6)], now=clock())
