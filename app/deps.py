@@ -6,12 +6,11 @@ Knows how a route gets at it. Does not know how any of it is made.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
-from prometheus_client import CollectorRegistry
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -37,7 +36,6 @@ class Services:
     max_upload_bytes: int = 512 * 2**20
     stream_poll_s: float = 0.5
     stream_ping_s: float = 15.0
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)  # of this application, not the process
 
 
 def get_services(request: Request) -> Services:

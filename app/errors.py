@@ -6,7 +6,7 @@ know what routes do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -113,7 +113,7 @@ def _stillhouse_error(request: Request, error: Exception) -> JSONResponse:
 def _validation_error(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     items = []
-    for raw in error.errors():
+    for raw in _without_echoes(error.errors()):
         where, *loc = raw["loc"]  # where: body, query, path or header
         path = field_path(loc, error.body if where == "body" else None)
         if raw["type"] in ("union_tag_invalid", "union_tag_not_found"):
@@ -121,6 +121,15 @@ def _validation_error(_request: Request, error: Exception) -> JSONResponse:
         items.append(ProblemItem(loc=path, msg=raw["msg"].removeprefix("Value error, "), type=raw["type"]))
     detail = "; ".join(f"{'.'.join(map(str, item.loc)) or 'request'}: {item.msg}" for item in items)
     return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, code="invalid_request", detail=detail, errors=items)
+
+
+def _without_echoes(errors: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """pydantic counts only the valid elements of a tuple, so a bad element also makes it "too short"."""
+    for error in errors:
+        loc = error["loc"]
+        inner = any(len(other["loc"]) > len(loc) and other["loc"][: len(loc)] == loc for other in errors)
+        if not (error["type"] == "too_short" and inner):
+            yield error
 
 
 def _http_exception(_request: Request, error: Exception) -> JSONResponse:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
+from prometheus_client import CollectorRegistry
 
 from app.deps import Services
 from app.errors import install_error_handlers, problem_media_type
@@ -50,10 +51,11 @@ def create_app(*, services: Services, sweeper: Sweeper | None = None) -> FastAPI
         lifespan=lifespan,
     )
     app.state.services = services
+    app.state.registry = CollectorRegistry()  # this application's counters, not the process's
     for router in ROUTERS:
         app.include_router(router)
     install_error_handlers(app)
     problem_media_type(app)
     app.add_middleware(BodyLimit, max_upload_bytes=services.max_upload_bytes)
-    app.add_middleware(RequestMetrics, registry=services.registry)
+    app.add_middleware(RequestMetrics, registry=app.state.registry)
     return app

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from app.core.recipes import RECIPES, RecipeName, with_recipe
+from app.core.recipes import DEFAULT_RECIPE, RecipeName, with_recipe
 
 
 class Settings(BaseModel):
@@ -239,7 +239,7 @@ class EvaluationConfig(Settings):
 class DistillConfig(Settings):
     """A whole run. Sections that are left out are filled by `recipe`; `config` round-trips exactly as JSON."""
 
-    recipe: RecipeName = Field("mgsr", description="Fills the sections that are left out.")
+    recipe: RecipeName = Field(DEFAULT_RECIPE, description="Fills the sections that are left out.")
     teacher: TeacherConfig
     student: StudentConfig
     data: DataConfig
@@ -253,7 +253,7 @@ class DistillConfig(Settings):
     @classmethod
     def _fill_from_recipe(cls, raw: Any) -> Any:
         """Adds what the recipe says about sections (or fields of sections) that `raw` leaves out."""
-        return with_recipe(raw) if isinstance(raw, dict) and raw.get("recipe", "mgsr") in RECIPES else raw
+        return with_recipe(raw) if isinstance(raw, dict) else raw
 
     @model_validator(mode="after")
     def _consistent(self) -> DistillConfig:

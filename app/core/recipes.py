@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 RecipeName = Literal["mgsr", "sft", "kd"]
+DEFAULT_RECIPE: RecipeName = "mgsr"
 
 # What a recipe is for, in one line, and the sections it fills.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
@@ -39,8 +40,11 @@ def with_recipe(raw: Mapping[str, Any]) -> dict[str, Any]:
     A section that is given keeps every field it gives; the recipe adds the others unless the section is of
     another `kind`. `losses` is a list, so a given one replaces the recipe's.
     """
+    name = raw.get("recipe")
+    # An unknown recipe is one error, reported where it stands, and not four more about sections it left out.
+    recipe = RECIPES[name if isinstance(name, str) and name in RECIPES else DEFAULT_RECIPE]
     filled = dict(raw)
-    for section, default in RECIPES[raw.get("recipe", "mgsr")].items():
+    for section, default in recipe.items():
         if section == "summary":
             continue
         given = raw.get(section)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, get_args
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from app.core.db import events, jobs
@@ -29,12 +29,13 @@ def read_metrics(
 
 
 @router.get("/metrics", tags=["health"], response_class=Response)
-def read_service_metrics(services: ServicesDep) -> Response:
+def read_service_metrics(services: ServicesDep, request: Request) -> Response:
     """Requests by route and jobs by status, in Prometheus' text format."""
     with services.sessions.begin() as session:
         counts = jobs.count_by_status(session)
-    registry = CollectorRegistry()  # of this answer: the counts are read fresh, by whichever process is asked
-    gauge = Gauge("stillhouse_jobs", "Jobs by status.", ["status"], registry=registry)
+    fresh = CollectorRegistry()  # of this answer alone: any process that is asked reads the database
+    gauge = Gauge("stillhouse_jobs", "Jobs by status.", ["status"], registry=fresh)
     for status in get_args(JobStatus):
         gauge.labels(status).set(counts.get(status, 0))
-    return Response(generate_latest(services.registry) + generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    text = generate_latest(request.app.state.registry) + generate_latest(fresh)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
