@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
 from app.core.errors import Conflict, InvalidRequest, NotFound, StillhouseError
@@ -52,6 +53,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(DataError, _data_error)
     app.add_exception_handler(OperationalError, _database_away)
+    app.add_exception_handler(PoolTimeout, _database_away)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -139,7 +141,7 @@ def _http_exception(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _data_error(_request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL stores no NUL character, in text or in JSON; nothing else that passed the shapes gets here."""
+    """PostgreSQL stores no NUL character, in text or in JSON; nothing else that passes the shapes gets here."""
     log.info("the database refused a value", error=repr(error))
     detail = "a text holds a character that cannot be stored (NUL)"
     return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, code="invalid_request", detail=detail)

@@ -1,7 +1,7 @@
 """What happens around every request: a limit on the body, and counters for Prometheus.
 
-Knows ASGI. Does not know what any route does. Plain ASGI rather than Starlette's BaseHTTPMiddleware, which would
-buffer live streams behind a task of its own and read no bodies in pieces.
+Knows ASGI. Does not know what any route does. Starlette's BaseHTTPMiddleware would be shorter, but it cannot watch a
+body arrive in pieces.
 """
 
 from __future__ import annotations
@@ -62,13 +62,23 @@ class RequestMetrics:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
+        started, has_answered = time.perf_counter(), False
+
+        def count(status: int) -> None:
+            route = getattr(scope.get("route"), "path", "unmatched")
+            self._requests.labels(scope["method"], route, status).inc()
+            self._latency.labels(scope["method"], route).observe(time.perf_counter() - started)
 
         async def counted(message: Message) -> None:
+            nonlocal has_answered
             if message["type"] == "http.response.start":
-                route = getattr(scope.get("route"), "path", "unmatched")
-                self._requests.labels(scope["method"], route, message["status"]).inc()
-                self._latency.labels(scope["method"], route).observe(time.perf_counter() - started)
+                has_answered = True
+                count(message["status"])
             await send(message)
 
-        await self._app(scope, receive, counted)
+        try:
+            await self._app(scope, receive, counted)
+        except Exception:
+            if not has_answered:  # Starlette answers 500 outside of every middleware
+                count(500)
+            raise

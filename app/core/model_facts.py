@@ -6,6 +6,7 @@ with a model, and does not know how to load one. Used at submission, and by the 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -50,13 +51,13 @@ def read_facts(model: str, *, field: str) -> ModelFacts:
     Raises ModelNotFound (nothing there, or the hub does not answer) and ModelUnreadable (it is no causal language
     model that can be loaded without running code of its own).
     """
-    path = Path(model)
-    if path.is_dir():
-        return _read_folder(path, model, field=field)
-    if path.is_file():
-        if path.suffix != ".gguf":
+    # os.path rather than Path: text that cannot be a path at all (too long, a NUL) is simply not there.
+    if os.path.isdir(model):
+        return _read_folder(Path(model), model, field=field)
+    if os.path.isfile(model):
+        if not model.endswith(".gguf"):
             raise ModelUnreadable(f"{model} is a file but no .gguf file; give the model's folder instead", field)
-        return _read_gguf(path, model, field=field)
+        return _read_gguf(Path(model), model, field=field)
     if not _may_be_hub_id(model):
         raise ModelNotFound(f"there is no file or folder {model} on the service's machine", field)
     return _read_hub(model, field=field)

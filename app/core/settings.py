@@ -22,7 +22,7 @@ class ServiceSettings(BaseSettings):
     ui_port: int = Field(7860, ge=1, le=65535)
     database_url: str | None = Field(None, description="SQLAlchemy URL; default SQLite in the state folder.")
     broker_url: str | None = Field(None, description="Celery broker URL; default: files in the state folder.")
-    storage_url: str | None = Field(None, description="fsspec URL for artifacts; default: a folder in the state folder.")
+    storage_url: str | None = Field(None, description="fsspec URL for artifacts; default: in the state folder.")
     api_url: str | None = Field(None, description="Where the UI finds the API; default from host and api_port.")
     heartbeat_s: float = Field(5.0, gt=0, description="How often a worker says that its job is alive.")
     lease_s: float = Field(60.0, gt=0, description="A running job without a heartbeat for so long is re-queued.")

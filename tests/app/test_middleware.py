@@ -1,12 +1,13 @@
-"""The limit on bodies; counters are tested where they are read (routes/test_metrics.py)."""
+"""The limit on bodies, and the counters (what is counted by route is tested in routes/test_metrics.py)."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
+from prometheus_client import CollectorRegistry
 
 from app.errors import install_error_handlers
-from app.middleware import BodyLimit
+from app.middleware import BodyLimit, RequestMetrics
 
 
 def make_client(max_upload_bytes: int) -> TestClient:
@@ -34,3 +35,17 @@ def test_only_uploads_may_be_large() -> None:
     assert client.post("/v1/datasets", content=large).json() == len(large)
     answer = client.post("/v1/jobs", content=large)
     assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+
+
+def test_unexpected_errors_are_counted_too() -> None:
+    app, registry = FastAPI(), CollectorRegistry()
+    install_error_handlers(app)
+
+    @app.get("/broken")
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    app.add_middleware(RequestMetrics, registry=registry)
+    assert TestClient(app, raise_server_exceptions=False).get("/broken").status_code == 500
+    labels = {"method": "GET", "route": "/broken", "status": "500"}
+    assert registry.get_sample_value("stillhouse_http_requests_total", labels) == 1

@@ -128,7 +128,7 @@ def test_chat_template_is_required_only_where_it_is_used(tmp_path: Path) -> None
     check_models(DistillConfig.model_validate({"teacher": {"model": str(bare)}, "student": student, "data": data}))
 
 
-@pytest.mark.parametrize("model", ["/no/such/folder", "nothing.gguf", "a/b/c", "../up"])
+@pytest.mark.parametrize("model", ["/no/such/folder", "nothing.gguf", "a/b/c", "../up", "/" + "x" * 5000, "a\0b"])
 def test_missing_paths_are_not_looked_up_on_the_hub(model: str) -> None:
     with pytest.raises(ModelNotFound, match="no file or folder") as caught:
         read_facts(model, field="teacher.model")
