@@ -67,6 +67,7 @@ def score(
     *,
     config: ScrgConfig,
     generator: torch.Generator,
+    max_logits: int = SCORED_LOGITS,
 ) -> tuple[Tensor, Tensor]:
     """The teacher's token [B, T] and the KL [B, T] at every response position; zero where there is no token.
 
@@ -76,7 +77,7 @@ def score(
     valid_BT = state.valid_BT()
     teacher_ND, student_ND = reading.hidden_BTD[valid_BT], state.hidden_BTD[valid_BT]
     uniform_N = torch.rand(len(teacher_ND), generator=generator).to(teacher.device)
-    step = max(1, SCORED_LOGITS // teacher.vocabulary_size)
+    step = max(1, max_logits // teacher.vocabulary_size)
     tokens, divergences = [], []
     for start in range(0, len(teacher_ND), step):
         part = slice(start, start + step)

@@ -1,0 +1,138 @@
+"""Rows to ids: templates, the end token, refusals by row number, the split and the order of visits."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.errors import BadDataset, ContextTooShort, NoChatTemplate
+from app.core.job_config import FileData
+from tests.tiny_models import make_tokenizer
+from worker.distill.data import PromptEncoder, Row, RowOrder, check_context, read_rows, split
+
+EOS = 2
+
+
+def write(path: Path, *rows: Any) -> FileData:
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    return FileData(path=path)
+
+
+def user(text: str, response: str | None = None) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "response": response}
+
+
+@pytest.fixture
+def encoder() -> PromptEncoder:
+    return PromptEncoder(make_tokenizer(), template="chat", eos_ids=frozenset({EOS}))
+
+
+def test_chat_rows_use_the_tokenizers_template_and_end_with_its_end_of_turn(
+    encoder: PromptEncoder, tmp_path: Path
+) -> None:
+    [row] = read_rows(write(tmp_path / "a.jsonl", user("the dog", "sings")), encoder)
+    tokenizer = make_tokenizer()
+    assert tokenizer.decode(row.prompt_ids) == "<|im_start|>user\nthe dog<|im_end|>\n<|im_start|>assistant\n"
+    assert row.response_ids is not None
+    assert row.response_ids[-1] == EOS
+    assert tokenizer.decode(row.response_ids[:-1]) == "sings"
+
+
+def test_the_end_of_a_turn_may_be_another_id_than_eos() -> None:
+    tokenizer = make_tokenizer(extra_tokens=["<turn_end>"])
+    turn_end = tokenizer.convert_tokens_to_ids("<turn_end>")
+    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "<turn_end>")
+    encoder = PromptEncoder(tokenizer, template="chat", eos_ids=frozenset({EOS, turn_end}))
+    assert encoder.end_id == turn_end
+
+
+def test_a_pad_token_that_is_also_eos_still_ends_responses() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token
+    encoder = PromptEncoder(tokenizer, template="chat", eos_ids=frozenset({EOS}))
+    assert encoder.response("the", max_tokens=9)[-1] == EOS
+
+
+def test_alpaca_and_plain_templates() -> None:
+    tokenizer = make_tokenizer(chat_template=None)
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "the dog"}]
+    texts = {
+        template: tokenizer.decode(
+            PromptEncoder(tokenizer, template=template, eos_ids=frozenset({EOS})).prompt(messages)
+        )
+        for template in ("alpaca", "plain")
+    }
+    assert texts == {
+        "alpaca": "Be kind.\n\n### Instruction:\nthe dog\n\n### Response:\n",
+        "plain": "Be kind.\nthe dog\n",
+    }
+
+
+def test_chat_without_a_template_names_the_setting() -> None:
+    with pytest.raises(NoChatTemplate, match=r"data\.template.*alpaca"):
+        PromptEncoder(make_tokenizer(chat_template=None), template="chat", eos_ids=frozenset({EOS}))
+
+
+def test_long_responses_are_cut_and_then_have_no_end(encoder: PromptEncoder) -> None:
+    assert len(encoder.response("the small brown dog sees birds", max_tokens=3)) == 3
+    assert EOS not in encoder.response("the small brown dog sees birds", max_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([], "no rows"),
+        ([user("the dog"), {"messages": []}], "row 2"),
+        ([user("the dog"), {"prompt": "x"}], "row 2"),
+        ([user("the dog"), user("   ")], "row 2 has an empty prompt"),
+        (["{broken"], "row 1"),
+        ([user("the dog"), user("the " * 600)], r"row 2: the prompt has \d+ tokens.*max_prompt_tokens"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_refused_by_number(
+    encoder: PromptEncoder, tmp_path: Path, rows: list[Any], words: str
+) -> None:
+    with pytest.raises(BadDataset, match=words):
+        read_rows(write(tmp_path / "a.jsonl", *rows), encoder)
+
+
+def test_a_missing_file_is_named(encoder: PromptEncoder, tmp_path: Path) -> None:
+    with pytest.raises(BadDataset, match=r"nothing\.jsonl"):
+        read_rows(FileData(path=tmp_path / "nothing.jsonl"), encoder)
+
+
+def test_given_responses_are_ignored_when_the_teacher_writes_them_all(encoder: PromptEncoder, tmp_path: Path) -> None:
+    data = write(tmp_path / "a.jsonl", user("the dog", "sings")).model_copy(update={"responses": "teacher"})
+    [row] = read_rows(data, encoder)
+    assert (row.response_ids, row.reference) == (None, None)
+
+
+def test_context_counts_prompt_and_longest_response() -> None:
+    rows = [Row(1, "", (1,) * 10, "", (1,) * 5), Row(2, "", (1,) * 20, "", (1,) * 30)]
+    check_context(rows, context=50, max_new_tokens=30, max_response_tokens=99)
+    with pytest.raises(ContextTooShort, match=r"row 2.*need 50 tokens.*have 49"):
+        check_context(rows, context=49, max_new_tokens=30, max_response_tokens=99)
+    with pytest.raises(ContextTooShort, match="row 1"):
+        check_context(rows, context=40, max_new_tokens=31, max_response_tokens=99)
+
+
+def test_split_holds_out_the_end_and_leaves_something(encoder: PromptEncoder) -> None:
+    rows = [Row(i, "", (1,), None, None) for i in range(1, 6)]
+    train, dev = split(rows, dev_rows=2)
+    assert [row.number for row in train] == [1, 2, 3]
+    assert [row.number for row in dev] == [4, 5]
+    with pytest.raises(BadDataset, match="dev_rows"):
+        split(rows, dev_rows=5)
+
+
+def test_every_pass_visits_every_row_once_in_a_new_order() -> None:
+    rows = [Row(i, "", (1,), None, None) for i in range(10)]
+    order = RowOrder(rows, seed=4)
+    passes = [[row.number for _ in range(5) for row in order.take(2)] for _ in range(2)]
+    assert all(Counter(numbers) == Counter(range(10)) for numbers in passes)
+    assert passes[0] != passes[1]
+    assert [row.number for row in RowOrder(rows, seed=4).take(10)] == passes[0]
