@@ -29,10 +29,12 @@ class ConfigSchema:
     def has(self, path: str, *, kind: str | None = None) -> bool:
         return self._field(path, kind) is not None
 
-    def as_integer(self, path: str, value: Any, *, kind: str | None = None) -> Any:
-        """`value` as int where the schema wants one and nothing is lost: form controls answer 8.0 for 8."""
-        wants_integer = (self._field(path, kind) or {}).get("type") == "integer"
-        return int(value) if wants_integer and isinstance(value, float) and value.is_integer() else value
+    def fit(self, path: str, value: Any, *, kind: str | None = None) -> Any:
+        """A form control's `value` as the field wants it: 8 for 8.0, and an empty text for none."""
+        wanted = (self._field(path, kind) or {}).get("type")
+        if wanted == "integer" and isinstance(value, float) and value.is_integer():
+            return int(value)
+        return "" if wanted == "string" and value is None else value
 
     def kinds(self, section: str) -> dict[str, str]:
         """kind -> its one-line description, for a union section or a list of unions (`losses`)."""

@@ -127,6 +127,18 @@ def with_values(job: Mapping[str, Any], values: Mapping[str, Any], schema: Confi
     return new
 
 
+def suggest(job: Mapping[str, Any], suggestions: Mapping[str, str]) -> Job:
+    """A copy of `job` in which an empty teacher or data set is the suggested one, by control key."""
+    new: Job = json.loads(json.dumps(job))
+    for control in CONTROLS:
+        _, _, place = control.path.partition(".")
+        section, _, field = place.partition(".")
+        found = new.get("config", {}).get(section)
+        if control.key in suggestions and isinstance(found, dict) and not found.get(field):
+            found[field] = suggestions[control.key]
+    return new
+
+
 def control_at(path: str, job: Mapping[str, Any]) -> str | None:
     """The key of the control that edits the field at `path`, as an error of the API names it; None if there is none."""
     losses = _dicts(_get(job, "config.losses"))
@@ -147,10 +159,11 @@ def _set(config: Job, path: str, value: Any, schema: ConfigSchema) -> None:
     section = config.setdefault(section_name, {"kind": "dataset"} if section_name == "data" else {})
     if not isinstance(section, dict) or not schema.has(f"{section_name}.{field}", kind=section.get("kind")):
         return
-    if value is None:
+    fitting = schema.fit(f"{section_name}.{field}", value, kind=section.get("kind"))
+    if fitting is None:
         section.pop(field, None)
     else:
-        section[field] = schema.as_integer(f"{section_name}.{field}", value, kind=section.get("kind"))
+        section[field] = fitting
 
 
 def _losses(losses: Any, values: Mapping[str, Any]) -> list[Job]:

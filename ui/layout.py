@@ -38,7 +38,7 @@ def build_ui(api: StillhouseClient) -> gr.Blocks:
         for box, name in ((job_id, "job"), (comparison_id, "cmp")):
             box.change(None, box, None, js=f"(value) => stillhouse.remember('{name}', value)", show_progress="hidden")
         opened = blocks.load(from_address, None, [tabs, job_id, comparison_id], **QUIET)
-        opened.then(None, js="() => { stillhouse.addressRead = true; }", show_progress="hidden")
+        opened.then(None, js="() => stillhouse.readAddress()", show_progress="hidden")
     return blocks
 
 

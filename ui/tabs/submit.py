@@ -7,7 +7,8 @@ step, form_values.py says what controls show, and the API alone judges a job.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import gradio as gr
 
 from app.core.job_config import DistillConfig
 from app.core.recipes import RECIPES
+from app.core.schemas import DatasetOut
 from ui import job_form
 from ui.charts import label
 from ui.client import ApiProblem, StillhouseClient
@@ -29,22 +31,50 @@ STUDENTS = (("Some of the teacher’s layers", "from_teacher"), ("An existing mo
 FILE_TYPES = [".jsonl", ".csv", ".parquet"]
 
 
-def opened(api: StillhouseClient) -> dict[str, Any]:
-    """The form as it opens: defaults from the API's schema, the newest data set and teacher as a first suggestion."""
+@dataclass(frozen=True)
+class Offer:
+    """What the API offers for the form: its defaults, and what was used or uploaded before, newest first."""
+
+    schema: ConfigSchema
+    datasets: Sequence[DatasetOut]
+    teachers: Sequence[str]
+
+
+def read_offer(api: StillhouseClient) -> dict[str, Any]:
     try:
         schema = ConfigSchema(api.config_schema().json_schema)
-        datasets = api.datasets()
-        teachers = list(dict.fromkeys(model.source for model in api.models() if model.kind == "teacher"))
+        teachers = dict.fromkeys(model.source for model in api.models() if model.kind == "teacher")
+        return {"offer": Offer(schema, api.datasets(), list(teachers)), "banner": ""}
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    dataset_id = datasets[0].id if datasets else ""
-    job = job_form.first_job(schema, teacher=teachers[0] if teachers else "", dataset_id=dataset_id)
-    return control_updates(job, schema) | {
-        "dataset": gr.Dropdown(choices=dataset_choices(datasets), value=dataset_id or None),
-        "teacher": gr.Dropdown(choices=teachers, value=teachers[0] if teachers else None),
-        "json": job_form.dump(job),
-        "key": uuid.uuid4().hex,
+
+
+def take_offer(
+    text: str, values: Mapping[str, Any], untouched: job_form.Job, schema: ConfigSchema, offer: Offer | None
+) -> dict[str, Any]:
+    """The lists to choose from, and what fills an empty teacher or data set: the newest.
+
+    A form that nobody touched also takes the API's defaults; from any other, what was typed meanwhile is kept.
+    """
+    if offer is None:
+        return {}
+    lists = {
+        "dataset": gr.update(choices=dataset_choices(offer.datasets)),
+        "teacher": gr.update(choices=list(offer.teachers)),
     }
+    try:
+        job = job_form.with_values(job_form.parse(text), values, schema)
+    except NotJson:
+        return lists
+    start = job_form.first_job(offer.schema) if job == untouched else job
+    newest = {"dataset": offer.datasets[0].id if offer.datasets else "", "teacher": next(iter(offer.teachers), "")}
+    suggested = job_form.suggest(start, newest)
+    if suggested == job:
+        return lists
+    shown = control_updates(suggested, schema)
+    for key, choices in lists.items():
+        shown[key] = {**choices, "value": shown[key]} if key in shown else choices
+    return {**shown, "json": job_form.dump(suggested)}
 
 
 def form_changed(text: str, values: Mapping[str, Any], schema: ConfigSchema) -> dict[str, Any]:
@@ -136,23 +166,30 @@ def upload(api: StillhouseClient, file: str | None, text: str) -> dict[str, Any]
 
 def build(page: Page) -> None:
     """Lays the tab out inside an open gr.Tab and wires it."""
+    # The API's own schema comes with its offer; this one has the form ready at once, and without an API.
     schema = ConfigSchema(DistillConfig.model_json_schema())
+    untouched = job_form.first_job(schema)
     parts: dict[str, Any] = {"banner": page.banner, "job_id": page.job_id, "tabs": page.tabs}
     with gr.Row(elem_classes="sh-tab sh-submit", equal_height=False):
         with gr.Column(scale=3, min_width=320):
-            _build_form(parts, schema)
+            _build_form(parts, schema, job_form.values_of(untouched, schema))
         with gr.Column(scale=2, min_width=320, elem_classes="sh-side"):
             with _card("The whole job", "What is submitted. It follows the form, and the form follows it."):
                 parts["json"] = gr.Code(
-                    "", language="json", show_label=False, lines=18, max_lines=20, elem_id="job-json"
+                    job_form.dump(untouched),
+                    language="json",
+                    show_label=False,
+                    lines=18,
+                    max_lines=20,
+                    elem_id="job-json",
                 )
                 parts["json_note"] = raw_html("")
             with gr.Row():
                 check_button = gr.Button("Check", elem_id="job-check", min_width=120)
                 submit_button = gr.Button("Submit job", variant="primary", elem_id="job-submit", min_width=160)
             parts["result"] = raw_html("", elem_id="job-result")
-    parts["key"] = gr.State("")
-    _wire_form(page, parts, schema)
+    parts |= {"key": gr.State(lambda: uuid.uuid4().hex), "offer": gr.State(None)}
+    _wire_form(page, parts, schema, untouched)
     _wire_buttons(page, parts, schema, check_button, submit_button)
 
 
@@ -163,12 +200,14 @@ def _card(title: str, sentence: str = "") -> gr.Column:
     return card
 
 
-def _build_form(parts: dict[str, Any], schema: ConfigSchema) -> None:
+def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str, Any]) -> None:
     info = control_help(schema)
     with _card("Job"):
         parts["name"] = gr.Textbox(label="Name", info=info["name"], max_lines=1, elem_id="f-name")
         recipes = [(f"{name}: {recipe['summary']}", name) for name, recipe in RECIPES.items()]
-        parts["recipe"] = gr.Radio(recipes, value="mgsr", label="Recipe", info=info["recipe"], elem_id="f-recipe")
+        parts["recipe"] = gr.Radio(
+            recipes, value=values["recipe"], label="Recipe", info=info["recipe"], elem_id="f-recipe"
+        )
     with _card("Models"):
         parts["teacher"] = gr.Dropdown(
             [], allow_custom_value=True, label="Teacher", info=info["teacher"], elem_id="f-teacher"
@@ -177,7 +216,9 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema) -> None:
             parts["student_kind"] = gr.Radio(
                 STUDENTS, value="from_teacher", label="Student made of", elem_id="f-student"
             )
-            parts["layers"] = gr.Number(10, label="Layers", info=info["layers"], elem_id="f-layers", min_width=140)
+            parts["layers"] = gr.Number(
+                values["layers"], label="Layers", info=info["layers"], elem_id="f-layers", min_width=140
+            )
             parts["checkpoint"] = gr.Textbox(
                 label="Student model", info=info["checkpoint"], visible=False, max_lines=1, elem_id="f-checkpoint"
             )
@@ -196,11 +237,16 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema) -> None:
     with _card("Sampling and correction"), gr.Row(elem_classes="sh-grid"):
         kinds = [(kind.replace("_", " "), kind) for kind in schema.kinds("sampling")]
         parts["sampling_kind"] = gr.Dropdown(
-            kinds, value="adaptive_off_policy", label="Batches", info=info["sampling_kind"], elem_id="f-sampling"
+            kinds, value=values["sampling_kind"], label="Batches", info=info["sampling_kind"], elem_id="f-sampling"
         )
-        _numbers(parts, info, {"max_new_tokens": "New tokens", "phi_start": "Student share φ", "rounds": "SCRG rounds"})
+        _numbers(
+            parts,
+            info,
+            values,
+            {"max_new_tokens": "New tokens", "phi_start": "Student share φ", "rounds": "SCRG rounds"},
+        )
     with _card("Loss weights", "Every term is a mean; 0 leaves it out."), gr.Row(elem_classes="sh-grid"):
-        _numbers(parts, info, {WEIGHT + kind: label(kind) for kind in schema.kinds("losses")})
+        _numbers(parts, info, values, {WEIGHT + kind: label(kind) for kind in schema.kinds("losses")})
     with _card("Training"), gr.Row(elem_classes="sh-grid"):
         names = {
             "max_steps": "Steps",
@@ -209,27 +255,32 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema) -> None:
             "learning_rate": "Learning rate",
             "seed": "Seed",
         }
-        _numbers(parts, info, names)
+        _numbers(parts, info, values, names)
 
 
-def _numbers(parts: dict[str, Any], info: Mapping[str, str], names: Mapping[str, str]) -> None:
+def _numbers(
+    parts: dict[str, Any], info: Mapping[str, str], values: Mapping[str, Any], names: Mapping[str, str]
+) -> None:
     for key, name in names.items():
         elem_id = "f-" + key.replace(":", "-")
-        parts[key] = gr.Number(label=name, info=info[key], min_width=100, elem_id=elem_id)
+        parts[key] = gr.Number(values[key], label=name, info=info[key], min_width=100, elem_id=elem_id)
 
 
-def _wire_form(page: Page, parts: dict[str, Any], schema: ConfigSchema) -> None:
+def _wire_form(page: Page, parts: dict[str, Any], schema: ConfigSchema, untouched: job_form.Job) -> None:
     keys = [control.key for control in CONTROLS] + [WEIGHT + kind for kind in schema.kinds("losses")]
-    controls = [parts[key] for key in keys]
     outputs = list(parts.values())
+    form = [parts["json"], *(parts[key] for key in keys)]
 
     def changed(text: str, *values: Any) -> dict[Any, Any]:
         return named(parts, form_changed(text, dict(zip(keys, values, strict=True)), schema))
 
+    def offered(offer: Offer | None, text: str, *values: Any) -> dict[Any, Any]:
+        given = dict(zip(keys, values, strict=True))
+        return named(parts, take_offer(text, given, untouched, schema, offer))
+
     # The last of several quick edits must win.
     latest = {**QUIET, "trigger_mode": "always_last"}
-    edits = [parts[key].input for key in keys if key != "recipe"]
-    gr.on(edits, changed, [parts["json"], *controls], outputs, **latest)
+    gr.on([parts[key].input for key in keys if key != "recipe"], changed, form, outputs, **latest)
     parts["recipe"].input(
         lambda text, recipe: named(parts, recipe_chosen(text, recipe, schema)),
         [parts["json"], parts["recipe"]],
@@ -237,7 +288,11 @@ def _wire_form(page: Page, parts: dict[str, Any], schema: ConfigSchema) -> None:
         **latest,
     )
     parts["json"].input(lambda text: named(parts, json_changed(text, schema)), parts["json"], outputs, **latest)
-    page.blocks.load(lambda: named(parts, opened(page.api)), None, outputs, **QUIET)
+    # In two steps, so that what a quick reader typed while the API was asked is seen, and kept.
+    asked = [page.blocks.load, page.tab.select]
+    gr.on(asked, lambda: named(parts, read_offer(page.api)), None, outputs, **QUIET).then(
+        offered, [parts["offer"], *form], outputs, **QUIET
+    )
 
 
 def _wire_buttons(
