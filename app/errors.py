@@ -14,7 +14,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
@@ -51,7 +51,6 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StillhouseError, _stillhouse_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
-    app.add_exception_handler(DataError, _data_error)
     app.add_exception_handler(OperationalError, _database_away)
     app.add_exception_handler(PoolTimeout, _database_away)
     app.add_exception_handler(Exception, _unexpected)
@@ -138,13 +137,6 @@ def _http_exception(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_").replace("-", "_")
     return _answer(error.status_code, code=code, detail=str(error.detail), headers=error.headers)
-
-
-def _data_error(_request: Request, error: Exception) -> JSONResponse:
-    """PostgreSQL stores no NUL character, in text or in JSON; nothing else that passes the shapes gets here."""
-    log.info("the database refused a value", error=repr(error))
-    detail = "a text holds a character that cannot be stored (NUL)"
-    return _answer(HTTPStatus.UNPROCESSABLE_ENTITY, code="invalid_request", detail=detail)
 
 
 def _database_away(_request: Request, error: Exception) -> JSONResponse:

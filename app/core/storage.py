@@ -10,6 +10,8 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -29,11 +31,8 @@ class ArtifactStore:
     def put_folder(self, local: Path, key: str) -> None:
         """Copies the folder `local` to `key`. On a local store it appears whole or not at all."""
         if self._is_local:
-            target = Path(self._path(key))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-            shutil.copytree(local, partial)
-            partial.rename(target)
+            with _arriving(Path(self._path(key))) as partial:
+                shutil.copytree(local, partial)
         else:
             for file in sorted(path for path in local.rglob("*") if path.is_file()):
                 self._fs.put_file(str(file), f"{self._path(key)}/{file.relative_to(local).as_posix()}")
@@ -41,11 +40,8 @@ class ArtifactStore:
     def put_file(self, local: Path, key: str) -> None:
         """Copies the file `local` to `key`. On a local store it appears whole or not at all."""
         if self._is_local:
-            target = Path(self._path(key))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-            shutil.copyfile(local, partial)
-            partial.replace(target)
+            with _arriving(Path(self._path(key))) as partial:
+                shutil.copyfile(local, partial)
         else:
             self._fs.put_file(str(local), self._path(key))
 
@@ -89,11 +85,25 @@ class ArtifactStore:
     def _fetched(self, key: str) -> Path:
         target = self._cache / key
         if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-            self._fs.get(self._path(key), str(partial), recursive=self._fs.isdir(self._path(key)))
             try:
-                partial.rename(target)
-            except OSError:  # another process fetched the same folder first
-                shutil.rmtree(partial, ignore_errors=True)
+                with _arriving(target) as partial:
+                    self._fs.get(self._path(key), str(partial), recursive=self._fs.isdir(self._path(key)))
+            except OSError:
+                if not target.exists():  # else another process fetched the same folder first
+                    raise
         return target
+
+
+@contextmanager
+def _arriving(target: Path) -> Iterator[Path]:
+    """A path beside `target` to write to; it becomes `target` at the end, or nothing is left of it."""
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial)
+        else:
+            partial.unlink(missing_ok=True)

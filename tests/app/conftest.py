@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from fastapi.testclient import TestClient
@@ -20,6 +22,8 @@ from app.core.storage import ArtifactStore
 from app.deps import Services
 from app.doorbell import Doorbell
 from app.main import create_app
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -98,3 +102,15 @@ def make_config(**sections: Any) -> DistillConfig:
         "data": {"kind": "dataset", "dataset_id": "ds_1"},
     }
     return DistillConfig.model_validate(raw | sections)
+
+
+def at_once(call: Callable[[], T], times: int) -> list[T]:
+    """What `call` returns when so many threads call it at the same moment; the first exception is raised here."""
+    start = threading.Barrier(times)
+
+    def run() -> T:
+        start.wait()
+        return call()
+
+    with ThreadPoolExecutor(times) as pool:
+        return [future.result() for future in [pool.submit(run) for _ in range(times)]]

@@ -15,8 +15,9 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
 from app.core.db.doorbell import due
+from app.core.db.rows import get_row
 from app.core.db.tables import Comparison
-from app.core.errors import AttemptLost, NotFound
+from app.core.errors import AttemptLost
 from app.core.ids import new_id
 from app.core.schemas import Answer, ComparisonIn, ComparisonOut, JobError
 
@@ -47,10 +48,7 @@ def create(session: Session, *, request: ComparisonIn, now: datetime) -> Compari
 
 def get(session: Session, comparison_id: str) -> Comparison:
     """The comparison as the database has it now. Raises NotFound."""
-    comparison = session.get(Comparison, comparison_id, populate_existing=True)
-    if comparison is None:
-        raise NotFound(f"no comparison {comparison_id}")
-    return comparison
+    return get_row(session, Comparison, comparison_id, what="comparison")
 
 
 def as_shape(comparison: Comparison) -> ComparisonOut:

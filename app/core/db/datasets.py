@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.core.db.rows import get_row, newest_first
 from app.core.db.tables import Dataset
-from app.core.errors import NotFound
 from app.core.schemas import DatasetOut, RowProblem
 
 
@@ -48,10 +47,7 @@ def create(
 
 def get(session: Session, dataset_id: str) -> Dataset:
     """Raises NotFound."""
-    dataset = session.get(Dataset, dataset_id)
-    if dataset is None:
-        raise NotFound(f"no data set {dataset_id}")
-    return dataset
+    return get_row(session, Dataset, dataset_id, what="data set")
 
 
 def as_shape(dataset: Dataset) -> DatasetOut:
@@ -60,8 +56,4 @@ def as_shape(dataset: Dataset) -> DatasetOut:
 
 def list_page(session: Session, *, limit: int, after: str | None) -> tuple[Sequence[Dataset], bool]:
     """Newest first, at most `limit`, continuing after the data set `after`; the flag says whether more follow."""
-    query = select(Dataset).order_by(Dataset.id.desc()).limit(limit + 1)
-    if after is not None:
-        query = query.where(Dataset.id < after)
-    rows = session.scalars(query).all()
-    return rows[:limit], len(rows) > limit
+    return newest_first(session, Dataset, limit=limit, after=after)

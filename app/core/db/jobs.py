@@ -21,8 +21,9 @@ from sqlalchemy.orm import Session
 
 from app.core.db import events as event_rows
 from app.core.db.doorbell import due
+from app.core.db.rows import get_row, newest_first
 from app.core.db.tables import Job, Metric
-from app.core.errors import AttemptLost, Conflict, NotFound
+from app.core.errors import AttemptLost, Conflict
 from app.core.events import StatusChanged
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
@@ -92,10 +93,7 @@ def find_replay(session: Session, *, key: str | None, name: str, config: Distill
 
 def get(session: Session, job_id: str) -> Job:
     """The job as the database has it now. Raises NotFound."""
-    job = session.get(Job, job_id, populate_existing=True)
-    if job is None:
-        raise NotFound(f"no job {job_id}")
-    return job
+    return get_row(session, Job, job_id, what="job")
 
 
 def as_shape(job: Job) -> JobOut:
@@ -123,13 +121,8 @@ def list_page(
     session: Session, *, status: JobStatus | None, limit: int, after: str | None
 ) -> tuple[Sequence[Job], bool]:
     """Newest first, at most `limit`, continuing after the job `after`; the flag says whether more follow."""
-    query = select(Job).order_by(Job.id.desc()).limit(limit + 1)
-    if status is not None:
-        query = query.where(Job.status == status)
-    if after is not None:
-        query = query.where(Job.id < after)
-    rows = session.scalars(query).all()
-    return rows[:limit], len(rows) > limit
+    conditions = [] if status is None else [Job.status == status]
+    return newest_first(session, Job, *conditions, limit=limit, after=after)
 
 
 def count_by_status(session: Session) -> dict[str, int]:

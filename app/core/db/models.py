@@ -13,8 +13,8 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.core.db.rows import get_row, newest_first
 from app.core.db.tables import Model
-from app.core.errors import NotFound
 from app.core.ids import new_id
 from app.core.schemas import ModelOut
 
@@ -71,10 +71,7 @@ def create_student(
 
 def get(session: Session, model_id: str) -> Model:
     """Raises NotFound."""
-    model = session.get(Model, model_id)
-    if model is None:
-        raise NotFound(f"no model {model_id}")
-    return model
+    return get_row(session, Model, model_id, what="model")
 
 
 def as_shape(model: Model) -> ModelOut:
@@ -85,15 +82,12 @@ def list_page(
     session: Session, *, kind: ModelKind | None, job_id: str | None, limit: int, after: str | None
 ) -> tuple[Sequence[Model], bool]:
     """Newest first, at most `limit`, continuing after the model `after`; the flag says whether more follow."""
-    query = select(Model).order_by(Model.id.desc()).limit(limit + 1)
+    conditions = []
     if kind is not None:
-        query = query.where(Model.kind == kind)
+        conditions.append(Model.kind == kind)
     if job_id is not None:
-        query = query.where(Model.job_id == job_id)
-    if after is not None:
-        query = query.where(Model.id < after)
-    rows = session.scalars(query).all()
-    return rows[:limit], len(rows) > limit
+        conditions.append(Model.job_id == job_id)
+    return newest_first(session, Model, *conditions, limit=limit, after=after)
 
 
 def _row(

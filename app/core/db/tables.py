@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, Dialect, ForeignKey, Index, Text, TypeDecorator, text
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, ForeignKey, Index, String, TypeDecorator, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -34,9 +34,20 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class StoredText(TypeDecorator[str]):
+    """Text with U+FFFD for NUL, which PostgreSQL cannot store; documents are treated alike (`session.make_engine`)."""
+
+    impl = String()
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else value.replace("\0", "\ufffd")
+
+
 class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012 - SQLAlchemy reads it as a plain class attribute
         datetime: UtcDateTime(),
+        str: StoredText(),
         Mapping[str, Any]: JSON().with_variant(JSONB(), "postgresql"),
         Sequence[Any]: JSON().with_variant(JSONB(), "postgresql"),
     }
@@ -105,7 +116,7 @@ class Job(Base):
     worker: Mapped[str | None]
     last_seq: Mapped[int] = mapped_column(default=0)  # number of the newest event; counting here leaves no holes
     error_code: Mapped[str | None]
-    error_message: Mapped[str | None] = mapped_column(Text)
+    error_message: Mapped[str | None]
     teacher_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
     untrained_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
     student_id: Mapped[str | None] = mapped_column(ForeignKey("models.id"))
@@ -153,7 +164,7 @@ class Comparison(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None]
     error_code: Mapped[str | None]
-    error_message: Mapped[str | None] = mapped_column(Text)
+    error_message: Mapped[str | None]
     created_at: Mapped[datetime]
     queued_at: Mapped[datetime]
     announced_at: Mapped[datetime | None]

@@ -11,7 +11,7 @@ from alembic import context
 from sqlalchemy import JSON, Connection
 
 from app.core.db.session import make_engine
-from app.core.db.tables import Base, UtcDateTime
+from app.core.db.tables import Base, StoredText, UtcDateTime
 from app.core.settings import ServiceSettings
 
 
@@ -19,6 +19,8 @@ def _render(kind: str, item: Any, autogenerate: Any) -> str | Literal[False]:
     """How a new revision spells our column types: a revision must not change when tables.py does."""
     if kind == "type" and isinstance(item, UtcDateTime):
         return "sa.DateTime(timezone=True)"
+    if kind == "type" and isinstance(item, StoredText):
+        return "sa.String()"
     if kind == "type" and isinstance(item, JSON):
         autogenerate.imports.add("from sqlalchemy.dialects import postgresql")
         return 'sa.JSON().with_variant(postgresql.JSONB(), "postgresql")'

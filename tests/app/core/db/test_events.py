@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.db import events, jobs
 from app.core.errors import AttemptLost
 from app.core.events import Evaluated, StepDone, Warned, parse_event
-from tests.app.conftest import Clock, make_config
+from tests.app.conftest import Clock, at_once, make_config
 
 Sessions = sessionmaker[Session]
 
@@ -69,11 +68,7 @@ def test_simultaneous_writers_leave_no_hole(sessions: Sessions, clock: Clock, jo
             with sessions.begin() as session:
                 events.append(session, job_id=job_id, attempt=1, events=[step(i + 1), step(i + 2)], now=clock())
 
-    threads = [threading.Thread(target=write) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(write, 4)
     with sessions.begin() as session:
         rows, _ = events.page(session, job_id=job_id, after=0, limit=1000)
         assert [row.seq for row in rows] == list(range(1, 83))

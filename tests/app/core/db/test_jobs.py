@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from app.core.db.session import make_engine
 from app.core.db.tables import Job
 from app.core.errors import AttemptLost, Conflict, NotFound
 from app.core.events import StepDone
-from tests.app.conftest import Clock, make_config
+from tests.app.conftest import Clock, at_once, make_config
 
 Sessions = sessionmaker[Session]
 
@@ -74,19 +73,14 @@ def test_priority_goes_before_age(sessions: Sessions, clock: Clock) -> None:
 
 def test_many_claimers_never_get_the_same_job(sessions: Sessions, clock: Clock) -> None:
     wanted = {create(sessions, clock) for _ in range(24)}
-    claimed: list[str] = []
-    start = threading.Barrier(8)
 
-    def claimer(worker: str) -> None:
-        start.wait()
-        while (mine := claim(sessions, clock, worker)) is not None:
-            claimed.append(mine.job_id)
+    def claim_all() -> list[str]:
+        mine = []
+        while (claimed := claim(sessions, clock)) is not None:
+            mine.append(claimed.job_id)
+        return mine
 
-    threads = [threading.Thread(target=claimer, args=(f"w{i}",)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    claimed = [job_id for mine in at_once(claim_all, 8) for job_id in mine]
     assert len(claimed) == 24
     assert set(claimed) == wanted
 
@@ -217,19 +211,7 @@ def test_an_idempotency_key_makes_one_job(sessions: Sessions, clock: Clock) -> N
 
 
 def test_simultaneous_requests_with_one_key_make_one_job(sessions: Sessions, clock: Clock) -> None:
-    made: list[str] = []
-    start = threading.Barrier(6)
-
-    def request() -> None:
-        start.wait()
-        made.append(create(sessions, clock, idempotency_key="k"))
-
-    threads = [threading.Thread(target=request) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 6
+    made = at_once(lambda: create(sessions, clock, idempotency_key="k"), 6)
     assert len(set(made)) == 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from sqlalchemy import Engine, inspect
 from app.core.db import migrate
 from app.core.db.session import make_engine
 from app.core.db.tables import Base
+from tests.app.conftest import at_once
 
 
 @pytest.mark.filterwarnings("ignore:autogenerate skipping metadata-specified expression-based index")
@@ -40,18 +40,5 @@ def test_simultaneous_upgrades(back_end: str, tmp_path: Path, request: pytest.Fi
     url = (
         f"sqlite:///{tmp_path / 'deep' / 'new.db'}" if back_end == "sqlite" else request.getfixturevalue("postgres_url")
     )
-    failures: list[Exception] = []
-
-    def run() -> None:
-        try:
-            migrate.upgrade(url)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    at_once(lambda: migrate.upgrade(url), 3)
     assert migrate.is_current(make_engine(url))

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.db import models
 from app.core.errors import NotFound
 from app.core.ids import new_id
-from tests.app.conftest import Clock
+from tests.app.conftest import Clock, at_once
 
 Sessions = sessionmaker[Session]
 
 
 def test_a_teacher_has_one_row_however_many_ask(sessions: Sessions, clock: Clock) -> None:
-    made: list[str] = []
-    start = threading.Barrier(6)
-
-    def ask() -> None:
-        start.wait()
+    def ask() -> str:
         with sessions.begin() as session:
-            made.append(models.ensure_teacher(session, source="some/teacher", parameters=7_000_000_000, now=clock()).id)
+            return models.ensure_teacher(session, source="some/teacher", parameters=7_000_000_000, now=clock()).id
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 6
+    made = at_once(ask, 6)
     assert len(set(made)) == 1
     with sessions.begin() as session:
         assert models.ensure_teacher(session, source="another", parameters=None, now=clock()).id not in made

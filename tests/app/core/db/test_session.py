@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.db import datasets
 from app.core.db.session import make_engine
 from app.core.db.tables import Dataset
+from tests.app.conftest import at_once
 
 Sessions = sessionmaker[Session]
 
@@ -31,11 +31,7 @@ def test_reading_first_and_writing_later_never_fails(engine: Engine, tmp_path: P
                 n = connection.execute(text(f"SELECT n FROM counter{locked}")).scalar_one()
                 connection.execute(text("UPDATE counter SET n = :n"), {"n": n + 1})
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(count, 4)
     with engine.begin() as connection:
         assert connection.execute(text("SELECT n FROM counter")).scalar_one() == 80
 
