@@ -1,0 +1,76 @@
+"""The job description: it round-trips exactly, refuses what it does not know, and is frozen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from app.core.job_config import DistillConfig
+
+MINIMAL: dict[str, Any] = {
+    "teacher": {"model": "a/teacher"},
+    "student": {"kind": "from_teacher", "layers": 10},
+    "data": {"kind": "dataset", "dataset_id": "ds_1"},
+}
+
+
+def with_(**changes: Any) -> dict[str, Any]:
+    return {**MINIMAL, **changes}
+
+
+def test_the_readme_example_is_valid_and_round_trips() -> None:
+    raw = with_(
+        sampling={"kind": "adaptive_off_policy", "max_new_tokens": 128},
+        scrg={"rounds": 1},
+        losses=[{"kind": "sft", "weight": 1}, {"kind": "dac_kl", "weight": 1}, {"kind": "span", "weight": 1}],
+        training={"max_steps": 100, "batch_size": 8, "gradient_accumulation": 1, "learning_rate": 5e-5, "seed": 0},
+    )
+    config = DistillConfig.model_validate(raw)
+    assert DistillConfig.model_validate_json(config.model_dump_json()) == config
+    assert DistillConfig.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+
+
+@pytest.mark.parametrize(
+    ("raw", "loc"),
+    [
+        (with_(colour="red"), ("colour",)),
+        (with_(training={"max_stepz": 3}), ("training", "max_stepz")),
+        (with_(losses=[{"kind": "cross_entropy"}]), ("losses", 0)),
+        (with_(losses=[]), ("losses",)),
+        (with_(sampling={"kind": "off"}), ("sampling",)),
+        (with_(student={"kind": "from_teacher", "layers": 0}), ("student", "from_teacher", "layers")),
+        (with_(recipe="magic"), ("recipe",)),
+        (with_(training={"learning_rate": 0}), ("training", "learning_rate")),
+        ({k: v for k, v in MINIMAL.items() if k != "teacher"}, ("teacher",)),
+    ],
+)
+def test_unknown_fields_and_kinds_are_refused_at_their_path(raw: dict[str, Any], loc: tuple[Any, ...]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        DistillConfig.model_validate(raw)
+    assert loc in [error["loc"] for error in caught.value.errors()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"losses": [{"kind": "sft"}, {"kind": "sft"}]}, "each kind may appear once"),
+        ({"losses": [{"kind": "sft"}]}, "sampled batches would train on nothing"),
+        ({"losses": [{"kind": "dac_kl", "fixed_lower": 0.9, "fixed_upper": 0.5}]}, "fixed_lower"),
+    ],
+)
+def test_contradictions_are_explained(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        DistillConfig.model_validate(with_(**changes))
+
+
+def test_sft_alone_is_fine_on_ground_truth() -> None:
+    assert DistillConfig.model_validate(with_(recipe="sft")).losses[0].kind == "sft"
+
+
+def test_a_description_never_changes() -> None:
+    config = DistillConfig.model_validate(MINIMAL)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.training.max_steps = 7  # type: ignore[misc]

@@ -1,0 +1,78 @@
+"""The teacher's responses: greedy, in the rows' order, only where they are missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.core.errors import Cancelled
+from app.core.events import Event
+from tests.worker.distill.conftest import PROMPTS
+from worker.distill.data import PromptEncoder, Row
+from worker.distill.models import SplitModel, load_tokenizer
+from worker.distill.responses import complete, greedy
+
+
+@pytest.fixture
+def encoder(tiny_teacher: Path) -> PromptEncoder:
+    return PromptEncoder(load_tokenizer(str(tiny_teacher)), template="chat", eos_ids=frozenset({2}))
+
+
+def test_missing_responses_are_the_models_own_greedy_ones(teacher_lm: SplitModel, encoder: PromptEncoder) -> None:
+    rows = [Row(i, "", prompt, None, None) for i, prompt in enumerate(PROMPTS, start=1)]
+    rows[1] = Row(2, "", PROMPTS[1], "given", (9, 2))
+    events: list[Event] = []
+    completed = complete(
+        rows,
+        teacher=teacher_lm,
+        encoder=encoder,
+        settings=greedy(max_new_tokens=6, encoder=encoder, pad_id=0),
+        batch_size=2,
+        emit=events.append,
+        should_stop=lambda: False,
+    )
+    assert completed[1] is rows[1]
+    import torch
+
+    for row in (completed[0], completed[2], completed[3]):
+        expected = teacher_lm.model.generate(
+            torch.tensor([row.prompt_ids]), max_new_tokens=6, do_sample=False, eos_token_id=2, pad_token_id=0
+        )[0, len(row.prompt_ids) :]
+        assert row.response_ids == tuple(expected.tolist())
+        assert row.reference == encoder.text(row.response_ids)
+    assert [(e.done, e.total) for e in events if e.kind == "phase"] == [(2, 3), (3, 3)]
+
+
+def test_a_stop_is_obeyed_between_batches(teacher_lm: SplitModel, encoder: PromptEncoder) -> None:
+    rows = [Row(i, "", prompt, None, None) for i, prompt in enumerate(PROMPTS)]
+    with pytest.raises(Cancelled):
+        complete(
+            rows,
+            teacher=teacher_lm,
+            encoder=encoder,
+            settings=greedy(max_new_tokens=2, encoder=encoder, pad_id=0),
+            batch_size=1,
+            emit=lambda event: None,
+            should_stop=lambda: True,
+        )
+
+
+@pytest.mark.slow
+def test_the_program_completes_a_file(tiny_teacher: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "prompts.jsonl", tmp_path / "rows.jsonl"
+    source.write_text("\n".join(json.dumps({"prompt": f"the dog {i}"}) for i in range(5)), encoding="utf-8")
+    command = [sys.executable, "-m", "worker.distill.responses", "--teacher", str(tiny_teacher)]
+    done = subprocess.run(
+        [*command, "--max-new-tokens", "40", "--batch-size", "3", str(source), str(target)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    rows = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines() if line]
+    assert f"{len(rows)} of 5 rows written" in done.stdout
+    assert all(row["messages"][0]["content"].startswith("the dog") and row["response"] for row in rows)

@@ -1,0 +1,156 @@
+"""Whole runs on tiny models: they learn, report, stop, repeat, and leave the teacher alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from app.core.errors import Cancelled, NonFiniteLoss, NothingToLearn
+from app.core.events import Event, StepDone
+from app.core.job_config import DistillConfig
+from tests.worker.distill.conftest import MakeConfig
+from worker.distill.assembly import assemble
+from worker.distill.export import weights_sha256
+from worker.distill.models import load_model
+from worker.distill.trainer import DistilledStudent, Trainer, distill
+
+
+def run(config: DistillConfig, out: Path) -> tuple[DistilledStudent, list[Event]]:
+    events: list[Event] = []
+    return distill(config, out=out, emit=events.append, should_stop=lambda: False), events
+
+
+def steps_of(events: list[Event]) -> list[StepDone]:
+    return [event for event in events if isinstance(event, StepDone)]
+
+
+def test_a_run_reports_and_leaves_a_student_that_plain_transformers_loads(
+    make_config: MakeConfig, tmp_path: Path, tiny_teacher: Path
+) -> None:
+    teacher_before = weights_sha256(load_model(str(tiny_teacher), device=torch.device("cpu")))
+    config = make_config(training={"max_steps": 12, "gradient_accumulation": 2})
+    student, events = run(config, tmp_path)
+    steps = steps_of(events)
+    assert [event.step for event in steps] == list(range(1, 13))
+    assert {event.source for event in steps} == {"ground_truth", "fresh", "replay"}
+    names = set().union(*(event.metrics for event in steps))
+    assert {
+        "loss/total",
+        "loss/sft",
+        "loss/dac_kl",
+        "loss/span",
+        "dac_kl/kept_mass",
+        "dac_kl/lower",
+        "dac_kl/upper",
+        "scrg/mismatch_rate",
+        "scrg/error_position",
+        "sampling/phi",
+        "sampling/buffer",
+        "train/learning_rate",
+        "train/grad_norm",
+        "time/generate_s",
+        "time/scrg_s",
+        "time/student_s",
+        "time/loss_s",
+    } <= names
+    assert all(math.isfinite(value) for event in steps for value in event.metrics.values())
+    assert all(event.tokens > 0 and event.tokens_per_s > 0 for event in steps)
+    assert [event.step for event in events if event.kind == "evaluated"] == [0, 2, 4, 6, 8, 10, 12]
+    assert any(event.kind == "correction" for event in events)
+    assert sum(event.kind == "sample" for event in events) == 7
+    assert events[-1].kind == "exported"
+    assert student.metrics["before/eval/kl_ts"] > student.metrics["after/eval/kl_ts"]
+    assert {"before/eval/rouge_l", "after/eval/rouge_l", "after/eval/loss"} <= set(student.metrics)
+
+    loaded = AutoModelForCausalLM.from_pretrained(student.folder)
+    assert weights_sha256(loaded) == student.weights_sha256
+    assert loaded.num_parameters() == student.parameters
+    prompt = AutoTokenizer.from_pretrained(student.folder)("the dog", return_tensors="pt")
+    assert loaded.generate(**prompt, max_new_tokens=2, do_sample=False).shape == (1, prompt.input_ids.shape[1] + 2)
+    assert weights_sha256(load_model(str(tiny_teacher), device=torch.device("cpu"))) == teacher_before
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(make_config: MakeConfig, tmp_path: Path) -> None:
+    weights = [
+        run(make_config(training={"seed": seed}), tmp_path / str(i))[0].weights_sha256
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    assert weights[0] == weights[1] != weights[2]
+
+
+@pytest.mark.parametrize("change", [{"logits": "whole"}, {"batch_size": 2, "gradient_accumulation": 2}])
+def test_chunking_and_micro_batches_do_not_change_the_student(
+    make_config: MakeConfig, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Ground-truth batches: the same rows in the same order, however they are cut."""
+    students = []
+    for i, training in enumerate(({}, change)):
+        config = make_config(sampling={"kind": "ground_truth", "max_new_tokens": 10}, training=training)
+        folder = run(config, tmp_path / str(i))[0].folder
+        students.append(AutoModelForCausalLM.from_pretrained(folder).state_dict())
+    for name, value in students[0].items():
+        torch.testing.assert_close(students[1][name], value, atol=2e-5, rtol=1e-3)
+
+
+def test_bfloat16_compute_keeps_float32_master_weights(make_config: MakeConfig, tmp_path: Path) -> None:
+    student, events = run(make_config(training={"precision": "bfloat16"}), tmp_path)
+    assert AutoModelForCausalLM.from_pretrained(student.folder).dtype == torch.float32
+    assert next(event for event in events if event.kind == "started").precision == "bfloat16"
+    assert student.metrics["after/eval/kl_ts"] < student.metrics["before/eval/kl_ts"]
+
+
+def test_subnetwork_learns_and_is_dropped_from_the_student(make_config: MakeConfig) -> None:
+    assembled = assemble(make_config(), emit=lambda event: None, should_stop=lambda: False)
+    before = copy.deepcopy(assembled.objective.state_dict())
+    assert before
+    Trainer(assembled, emit=lambda event: None, should_stop=lambda: False).train()
+    assert any(not torch.equal(before[name], value) for name, value in assembled.objective.state_dict().items())
+    assert not any("losses" in name for name, _ in assembled.student.model.named_parameters())
+
+
+def test_cancel_acts_at_the_next_step_boundary(make_config: MakeConfig, tmp_path: Path) -> None:
+    events: list[Event] = []
+    with pytest.raises(Cancelled, match="after step 2 of 4"):
+        distill(make_config(), out=tmp_path, emit=events.append, should_stop=lambda: len(steps_of(events)) >= 2)
+    assert len(steps_of(events)) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scrg_that_never_ran_is_said(make_config: MakeConfig, tmp_path: Path) -> None:
+    _, events = run(make_config(sampling={"phi_start": 0.0}), tmp_path)
+    assert [event.code for event in events if event.kind == "warning"] == ["scrg_never_ran"]
+
+
+def test_a_batch_in_which_nothing_counts_fails_loudly(make_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(NothingToLearn):
+        run(
+            make_config(
+                sampling={"kind": "ground_truth", "max_new_tokens": 1},
+                losses=[{"kind": "span"}],
+                data={"max_response_tokens": 1},
+            ),
+            tmp_path,
+        )
+
+
+def test_a_loss_that_is_not_finite_names_step_and_term(make_config: MakeConfig, tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteLoss, match=r"step \d+: .*(loss|gradient)"):
+        run(
+            make_config(training={"learning_rate": 1e30, "warmup_fraction": 0.0, "max_steps": 8}),
+            tmp_path,
+        )
+
+
+@pytest.mark.gpu
+def test_the_same_path_on_an_accelerator(make_config: MakeConfig, tmp_path: Path) -> None:
+    if not torch.cuda.is_available() and not torch.backends.mps.is_available():
+        pytest.skip("no accelerator")
+    student, events = run(make_config(training={"precision": "auto"}), tmp_path)
+    assert next(event for event in events if event.kind == "started").device != "cpu"
+    assert student.metrics["after/eval/kl_ts"] < student.metrics["before/eval/kl_ts"]
