@@ -20,7 +20,7 @@ from app.supervisor import Child, Supervisor
 
 READY_TIMEOUT_S = 180.0
 # Training takes every core it gets; on a small machine the API, the page and comparisons must still answer.
-TRAINING_NICE = 10
+TRAINING_NICE = 5
 
 
 class PortTaken(StillhouseError):
