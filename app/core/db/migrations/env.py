@@ -1,6 +1,8 @@
 """Alembic's entry: uses the connection it was given, or else the database of `ServiceSettings` (a composition root).
 
-To write a new revision after changing tables.py: `alembic revision --autogenerate -m "..."`.
+To write a new revision after changing tables.py: `alembic revision --autogenerate -m "..."` with
+STILLHOUSE_DATABASE_URL naming PostgreSQL (SQLite does not tell about an index's descending column, so Alembic would
+make `ix_jobs_claim` anew each time).
 """
 
 from __future__ import annotations
