@@ -5,6 +5,8 @@ Knows the settings and how Gradio is launched. The page needs no internet: fonts
 
 from __future__ import annotations
 
+import gradio as gr
+
 from app.core.settings import ServiceSettings
 from ui.client import StillhouseClient, make_http
 from ui.layout import build_ui
@@ -14,11 +16,16 @@ from ui.theme import head_html, make_theme
 
 def main() -> None:
     """Serves the page until the process is ended."""
-    settings = ServiceSettings()
-    api = StillhouseClient(make_http(settings.resolved_api_url))
-    build_ui(api).launch(
+    serve(ServiceSettings())
+
+
+def serve(settings: ServiceSettings, *, block: bool = True) -> gr.Blocks:
+    """Serves the page; with `block` False in a thread, until the caller closes what is returned."""
+    blocks = build_ui(StillhouseClient(make_http(settings.resolved_api_url)))
+    blocks.launch(
         server_name=settings.host,
         server_port=settings.ui_port,
+        prevent_thread_lock=not block,
         share=False,
         inbrowser=False,
         quiet=True,
@@ -32,6 +39,7 @@ def main() -> None:
         theme=make_theme(),
         head=head_html(),
     )
+    return blocks
 
 
 if __name__ == "__main__":

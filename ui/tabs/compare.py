@@ -68,8 +68,8 @@ def list_models(api: StillhouseClient, job_id: str, chosen: Sequence[str], *, se
         return {"banner": problems.banner(problem)}
     choices = model_choices(list(known.values()))
     if select or (chosen and list(chosen) == own[:-1]):
-        return {"models": gr.Dropdown(choices=choices, value=[one for one in own if one in known])}
-    return {"models": gr.Dropdown(choices=choices)}
+        return {"models": gr.update(choices=choices, value=[one for one in own if one in known])}
+    return {"models": gr.update(choices=choices)}
 
 
 def start(
@@ -114,7 +114,7 @@ def restore(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
     return controls_of(comparison) | {
-        "models": gr.Dropdown(choices=model_choices(models), value=list(comparison.request.model_ids))
+        "models": gr.update(choices=model_choices(models), value=list(comparison.request.model_ids))
     }
 
 

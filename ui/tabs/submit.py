@@ -44,7 +44,7 @@ def read_offer(api: StillhouseClient) -> dict[str, Any]:
     try:
         schema = ConfigSchema(api.config_schema().json_schema)
         teachers = dict.fromkeys(model.source for model in api.models() if model.kind == "teacher")
-        return {"offer": Offer(schema, api.datasets(), list(teachers)), "banner": ""}
+        return {"offer": Offer(schema, api.datasets(), list(teachers)), "key": uuid.uuid4().hex, "banner": ""}
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
 
@@ -152,7 +152,7 @@ def upload(api: StillhouseClient, file: str | None, text: str) -> dict[str, Any]
     except ApiProblem as problem:
         listed = problems.problem_list(problem, title="The file was not accepted.")
         return {"data_note": listed, "banner": problems.banner(problem)}
-    shown = {"data_note": submission.dataset_result(found), "dataset": gr.Dropdown(choices=choices, value=found.id)}
+    shown = {"data_note": submission.dataset_result(found), "dataset": gr.update(choices=choices, value=found.id)}
     try:
         job = job_form.parse(text)
     except NotJson:
@@ -188,7 +188,7 @@ def build(page: Page) -> None:
                 check_button = gr.Button("Check", elem_id="job-check", min_width=120)
                 submit_button = gr.Button("Submit job", variant="primary", elem_id="job-submit", min_width=160)
             parts["result"] = raw_html("", elem_id="job-result")
-    parts |= {"key": gr.State(lambda: uuid.uuid4().hex), "offer": gr.State(None)}
+    parts |= {"key": gr.State(""), "offer": gr.State(None)}
     _wire_form(page, parts, schema, untouched)
     _wire_buttons(page, parts, schema, check_button, submit_button)
 

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.ui.conftest import SeededService
+from ui.client import StillhouseClient
+from ui.tabs import compare
+
+SETTINGS: dict[str, Any] = {"max_new_tokens": 16.0, "temperature": 0.5, "top_p": 1, "seed": 3}
+
+
+@pytest.fixture
+def three(api: StillhouseClient, seeded: SeededService) -> list[str]:
+    return compare.models_of(api.job(seeded.ids.succeeded))
+
+
+def test_request_has_one_setting_for_all_and_no_empty_system_prompt() -> None:
+    request = compare.request_of("why?", " ", ["a", "b"], SETTINGS)
+    assert request == {
+        "model_ids": ["a", "b"],
+        "messages": [{"role": "user", "content": "why?"}],
+        "max_new_tokens": 16,
+        "temperature": 0.5,
+        "top_p": 1,
+        "seed": 3,
+    }
+    assert compare.request_of("why?", "Be brief.", ["a"], SETTINGS)["messages"][0]["role"] == "system"
+
+
+def test_the_jobs_own_models_are_chosen(api: StillhouseClient, seeded: SeededService, three: list[str]) -> None:
+    assert len(three) == 3
+    update = compare.list_models(api, seeded.ids.succeeded, [], select=True)["models"]
+    assert update["value"] == three
+    assert [label.split(":")[0] for label, _ in update["choices"]].count("Student") == 2
+
+
+def test_models_of_one_name_are_told_apart(api: StillhouseClient) -> None:
+    twice = [*api.models(), *api.models()]
+    labels = [label for label, _ in compare.model_choices(twice)]
+    assert all(label.endswith(model.id[-6:]) for label, model in zip(labels, twice, strict=True))
+
+
+def test_a_student_that_came_out_joins_but_a_readers_choice_stays(
+    api: StillhouseClient, seeded: SeededService, three: list[str]
+) -> None:
+    joined = compare.list_models(api, seeded.ids.succeeded, three[:2], select=False)["models"]
+    assert joined["value"] == three
+    kept = compare.list_models(api, seeded.ids.succeeded, three[1:], select=False)["models"]
+    assert "value" not in kept
+
+
+@pytest.mark.parametrize(("prompt", "num_models", "said"), [(" ", 2, "prompt"), ("p", 1, "two to four")])
+def test_what_is_missing_is_said_without_asking(
+    nobody: StillhouseClient, prompt: str, num_models: int, said: str
+) -> None:
+    assert said in compare.start(nobody, prompt, "", ["mdl_1"] * num_models, SETTINGS)["note"]
+
+
+def test_start_queues_and_puts_the_id_into_the_address(api: StillhouseClient, three: list[str]) -> None:
+    started = compare.start(api, "why?", "", three, SETTINGS)
+    assert started["timer"].active
+    shown = compare.show(api, started["id"])
+    assert shown["timer"].active
+    assert "Waiting for a worker" in shown["panes"]
+
+
+def test_a_refused_comparison_names_the_field(api: StillhouseClient, three: list[str]) -> None:
+    note = compare.start(api, "why?", "", three, SETTINGS | {"top_p": 7})["note"]
+    assert "<code>top_p</code>" in note
+
+
+def test_show_ends_the_polling_when_done(api: StillhouseClient, seeded: SeededService) -> None:
+    assert not compare.show(api, seeded.ids.comparison)["timer"].active
+    assert compare.show(api, "")["panes"] == compare.panes.EMPTY
+    gone = compare.show(api, "cmp_none")
+    assert "cannot be shown" in gone["panes"]
+    assert not gone["timer"].active
+
+
+def test_an_api_that_is_away_is_asked_again(nobody: StillhouseClient) -> None:
+    shown = compare.show(nobody, "cmp_1")
+    assert set(shown) == {"banner"}
+
+
+def test_controls_come_back_from_the_stored_request(api: StillhouseClient, seeded: SeededService) -> None:
+    restored = compare.restore(api, seeded.ids.comparison)
+    assert (restored["prompt"], restored["system"], restored["seed"]) == ("Why is the sky blue?", "", 0)
+    assert len(restored["models"]["value"]) == 3

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.ui.conftest import SeededService
+from ui import job_form
+from ui.client import StillhouseClient
+from ui.config_schema import ConfigSchema
+from ui.tabs import submit
+
+
+@pytest.fixture
+def text(schema: ConfigSchema) -> str:
+    return job_form.dump(job_form.first_job(schema))
+
+
+def test_an_untouched_form_takes_the_newest_data_set_and_teacher(
+    api: StillhouseClient, schema: ConfigSchema, text: str
+) -> None:
+    offer = submit.read_offer(api)["offer"]
+    untouched = job_form.parse(text)
+    taken = submit.take_offer(text, job_form.values_of(untouched, schema), untouched, schema, offer)
+    config = json.loads(taken["json"])["config"]
+    assert config["data"]["dataset_id"] == taken["dataset"]["value"] == offer.datasets[0].id
+    assert config["teacher"]["model"] == taken["teacher"]["value"] == offer.teachers[0]
+
+
+def test_what_was_typed_while_the_api_was_asked_is_kept(api: StillhouseClient, schema: ConfigSchema, text: str) -> None:
+    offer = submit.read_offer(api)["offer"]
+    untouched = job_form.parse(text)
+    values = job_form.values_of(untouched, schema) | {"name": "typed", "teacher": "mine"}
+    taken = submit.take_offer(text, values, untouched, schema, offer)
+    job = json.loads(taken["json"])
+    assert (job["name"], job["config"]["teacher"]["model"]) == ("typed", "mine")
+
+
+def test_no_offer_changes_nothing(nobody: StillhouseClient, schema: ConfigSchema, text: str) -> None:
+    assert set(submit.read_offer(nobody)) == {"banner"}
+    assert submit.take_offer(text, {}, {}, schema, None) == {}
+
+
+def test_form_recipe_and_json_follow_each_other(schema: ConfigSchema, text: str) -> None:
+    values = job_form.values_of(job_form.parse(text), schema) | {"max_steps": 7.0}
+    text = submit.form_changed(text, values, schema)["json"]
+    assert json.loads(text)["config"]["training"]["max_steps"] == 7
+    changed = submit.recipe_chosen(text, "kd", schema)
+    assert changed["weight:forward_kl"] == 1.0
+    assert submit.json_changed(changed["json"], schema)["max_steps"] == 7
+
+
+def test_broken_json_is_never_overwritten(schema: ConfigSchema) -> None:
+    for answer in (
+        submit.form_changed("{", {}, schema),
+        submit.recipe_chosen("{", "kd", schema),
+        submit.json_changed("{", schema),
+    ):
+        assert set(answer) == {"json_note"}
+        assert "Line 1" in answer["json_note"]
+
+
+def ready(seeded: SeededService, teacher: Path, schema: ConfigSchema, **training: int) -> str:
+    job = job_form.first_job(schema, teacher=str(teacher), dataset_id=seeded.ids.dataset, layers=2)
+    job["name"] = "mine"
+    job["config"]["training"] |= training
+    job["config"]["sampling"]["max_new_tokens"] = 8
+    return job_form.dump(job)
+
+
+def test_check_shows_what_the_job_needs(
+    api: StillhouseClient, seeded: SeededService, tiny_teacher: Path, schema: ConfigSchema
+) -> None:
+    result = submit.check(api, ready(seeded, tiny_teacher, schema), schema)["result"]
+    assert "Ready to run" in result
+    assert "Memory, about" in result
+
+
+def test_submit_opens_the_jobs_progress_and_twice_is_one_job(
+    api: StillhouseClient, seeded: SeededService, tiny_teacher: Path, schema: ConfigSchema
+) -> None:
+    text = ready(seeded, tiny_teacher, schema)
+    first, second = (submit.submit(api, text, "one key", schema) for _ in range(2))
+    assert first["job_id"] == second["job_id"]
+    assert first["tabs"].selected == "progress"
+    assert first["key"] != "one key"
+    api.cancel(first["job_id"])
+
+
+def test_a_refusal_is_listed_and_marked_at_its_field(
+    api: StillhouseClient, seeded: SeededService, tiny_teacher: Path, schema: ConfigSchema
+) -> None:
+    refused = submit.submit(api, ready(seeded, tiny_teacher, schema, max_steps=0), "k", schema)
+    assert "config.training.max_steps" in refused["result"]
+    assert refused["max_steps"]["elem_classes"] == ["sh-wrong"]
+    assert "job_id" not in refused
+
+
+def test_upload_becomes_the_jobs_data(api: StillhouseClient, tiny_rows: Path, text: str) -> None:
+    uploaded = submit.upload(api, str(tiny_rows), text)
+    assert "24 rows" in uploaded["data_note"]
+    assert json.loads(uploaded["json"])["config"]["data"]["dataset_id"] == uploaded["dataset"]["value"]
+
+
+def test_a_refused_upload_names_the_row(api: StillhouseClient, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"prompt": "a"}\n{"prompt": ""}\n')
+    uploaded = submit.upload(api, str(file), text)
+    assert "row 2" in uploaded["data_note"]
+
+
+def test_an_api_that_is_away_gets_a_banner(nobody: StillhouseClient, schema: ConfigSchema, text: str) -> None:
+    assert "does not answer" in submit.submit(nobody, text, "k", schema)["banner"]
