@@ -32,8 +32,10 @@ class FromTeacherStudent(Settings):
 
     kind: Literal["from_teacher"] = "from_teacher"
     layers: int = Field(ge=1, description="How many of the teacher's layers the student keeps.")
-    choice: Literal["even", "first"] = Field(
-        "even", description="even: spread over the depth, first and last kept; first: the lowest ones."
+    choice: Literal["least_change", "even", "first"] = Field(
+        "least_change",
+        description="least_change: drop the layers without which the teacher's predictions change least; "
+        "even: spread over the depth, first and last kept; first: the lowest ones.",
     )
 
 

@@ -98,7 +98,7 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], boo
     _stop_if(should_stop)
 
     source = teacher_model if dtype == torch.float32 else load_model(config.teacher.model, device=device)
-    student_model = build_student(config.student, source.float(), device=device)
+    student_model = build_student(config.student, source.float(), tokenizer)
     del source
     text_configs = [model.config.get_text_config() for model in (teacher_model, student_model)]
     check_context(

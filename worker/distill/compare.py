@@ -84,8 +84,8 @@ class ModelCache:
     def _weights(self, source: ModelSource) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         if isinstance(source, TrainedModel):
             return load_model(source.model, device=self._device), load_tokenizer(source.model)
-        teacher = load_model(source.teacher, device=self._device)
-        return build_student(source.student, teacher, device=self._device), load_tokenizer(source.teacher)
+        teacher, tokenizer = load_model(source.teacher, device=self._device), load_tokenizer(source.teacher)
+        return build_student(source.student, teacher.float(), tokenizer), tokenizer
 
 
 def answer(

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from app.core.errors import ModelNotFound, ModelUnreadable, TooManyLayers
+from app.core.errors import ModelNotFound, ModelUnreadable
 from app.core.job_config import CheckpointStudent, FromTeacherStudent, StudentConfig
 from worker.distill.gguf import converted
+from worker.distill.layer_choice import decoder_layers, kept_layers
 
 log = logging.getLogger(__name__)
 SPLIT_TOLERANCE = 1e-3  # largest logit difference at which head(body(x)) counts as the model itself, float32
@@ -73,44 +74,18 @@ def load_model(model: str, *, device: torch.device, dtype: torch.dtype | None = 
     return loaded.to(device).eval()
 
 
-def kept_layers(total: int, count: int, choice: str) -> list[int]:
-    """Indices of the `count` of `total` teacher layers that a student keeps, ascending.
-
-    even: spread over the depth with the first and the last kept; first: the lowest ones.
-    """
-    if count > total:
-        raise TooManyLayers(
-            f"the student asks for {count} layers, the teacher has {total}; ask for {total} or fewer", "student.layers"
-        )
-    if choice == "first" or count == 1:
-        return list(range(count))
-    return [round(i * (total - 1) / (count - 1)) for i in range(count)]
-
-
-def _decoder_layers(model: PreTrainedModel) -> tuple[nn.Module, str, nn.ModuleList]:
-    """The module that owns the decoder layers, their attribute name, and the list itself."""
-    total = model.config.get_text_config().num_hidden_layers
-    for module in model.modules():
-        for name, child in module.named_children():
-            if isinstance(child, nn.ModuleList) and len(child) == total:
-                return module, name, child
-    raise ModelUnreadable(
-        f"{type(model).__name__} has no list of {total} layers to choose from; use a student of kind 'checkpoint'",
-        "student.kind",
-    )
-
-
-def student_from_teacher(teacher: PreTrainedModel, config: FromTeacherStudent) -> PreTrainedModel:
+def student_from_teacher(
+    teacher: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: FromTeacherStudent
+) -> PreTrainedModel:
     """A float32 copy of `teacher` with `config.layers` of its layers; it shares no tensor with the teacher."""
-    _, _, layers = _decoder_layers(teacher)
-    keep = kept_layers(len(layers), config.layers, config.choice)
+    keep = kept_layers(teacher, tokenizer, count=config.layers, choice=config.choice)
     student_config = copy.deepcopy(teacher.config)
     text_config = student_config.get_text_config()
     text_config.num_hidden_layers = len(keep)
     if getattr(text_config, "layer_types", None):
         text_config.layer_types = [text_config.layer_types[i] for i in keep]
     student = AutoModelForCausalLM.from_config(student_config, dtype=torch.float32)
-    owner, name, _ = _decoder_layers(student)
+    owner, name, _ = decoder_layers(student)
     wanted = student.state_dict()
     prefix = next(key for key, module in student.named_modules() if module is owner)
     layer_prefix = f"{prefix}.{name}." if prefix else f"{name}."
@@ -128,11 +103,13 @@ def student_from_teacher(teacher: PreTrainedModel, config: FromTeacherStudent) -
     return student.to(teacher.device).eval()
 
 
-def build_student(config: StudentConfig, teacher: PreTrainedModel, *, device: torch.device) -> PreTrainedModel:
-    """The student before its first step, float32 (master weights)."""
+def build_student(
+    config: StudentConfig, teacher: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedModel:
+    """The student before its first step, float32 (master weights), on the teacher's device. `tokenizer` is shared."""
     if isinstance(config, CheckpointStudent):
-        return load_model(config.model, device=device, dtype=torch.float32)
-    return student_from_teacher(teacher, config)
+        return load_model(config.model, device=teacher.device, dtype=torch.float32)
+    return student_from_teacher(teacher, tokenizer, config)
 
 
 class SplitModel:

@@ -41,7 +41,7 @@ def test_every_source_has_its_own_weights_even_when_the_cache_holds_one(tiny_tea
     sources: list[ModelSource] = [
         TrainedModel(str(tiny_teacher)),
         TrainedModel(str(tiny_student)),
-        UntrainedStudent(str(tiny_teacher), FromTeacherStudent(layers=2)),
+        UntrainedStudent(str(tiny_teacher), FromTeacherStudent(layers=2, choice="even")),
         UntrainedStudent(str(tiny_teacher), FromTeacherStudent(layers=2, choice="first")),
     ]
     answers = [ask(cache, source) for source in sources]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.core.errors import ModelNotFound, ModelUnreadable, TooManyLayers
+from app.core.errors import ModelNotFound, ModelUnreadable
 from app.core.job_config import CheckpointStudent, FromTeacherStudent
 from tests.tiny_models import make_tiny_model
 from worker.distill.models import (
@@ -17,37 +17,11 @@ from worker.distill.models import (
     build_student,
     compute_dtype,
     end_of_text_ids,
-    kept_layers,
     load_model,
     load_tokenizer,
 )
 
 CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("total", "count", "choice", "expected"),
-    [
-        (30, 10, "first", list(range(10))),
-        (4, 2, "even", [0, 3]),
-        (30, 4, "even", [0, 10, 19, 29]),
-        (6, 6, "even", [0, 1, 2, 3, 4, 5]),
-        (5, 1, "even", [0]),
-    ],
-)
-def test_kept_layers(total: int, count: int, choice: str, expected: list[int]) -> None:
-    assert kept_layers(total, count, choice) == expected
-
-
-def test_kept_layers_are_distinct_for_every_depth() -> None:
-    for total in range(1, 40):
-        for count in range(1, total + 1):
-            assert len(set(kept_layers(total, count, "even"))) == count
-
-
-def test_more_layers_than_the_teacher_has_are_refused_with_both_numbers() -> None:
-    with pytest.raises(TooManyLayers, match=r"5 layers.*has 4"):
-        kept_layers(4, 5, "even")
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])
@@ -56,7 +30,7 @@ def test_student_is_made_of_the_teachers_own_layers(tmp_path: Path, architecture
         str(make_tiny_model(tmp_path, layers=4, seed=5, architecture=architecture)), device=CPU, dtype=torch.float32
     )
     before = copy.deepcopy(teacher.state_dict())
-    student = build_student(FromTeacherStudent(layers=2), teacher, device=CPU)
+    student = build_student(FromTeacherStudent(layers=2, choice="even"), teacher, load_tokenizer(str(tmp_path)))
     assert student.config.num_hidden_layers == 2
     for mine, theirs in zip(student.model.layers, (teacher.model.layers[0], teacher.model.layers[3]), strict=True):
         for key, value in theirs.state_dict().items():
@@ -70,7 +44,8 @@ def test_student_is_made_of_the_teachers_own_layers(tmp_path: Path, architecture
 
 
 def test_a_checkpoint_student_is_loaded_in_float32(tiny_student: Path, teacher_lm: SplitModel) -> None:
-    student = build_student(CheckpointStudent(model=str(tiny_student)), teacher_lm.model, device=CPU)
+    tokenizer = load_tokenizer(str(tiny_student))
+    student = build_student(CheckpointStudent(model=str(tiny_student)), teacher_lm.model, tokenizer)
     assert student.dtype == torch.float32
     assert student.config.num_hidden_layers == 2
 
