@@ -105,7 +105,6 @@ def fill_form(page: Page, *, name: str, teacher: Path, rows: Path, layers: int, 
     page.locator("#f-phi_start input").fill("0.5")
     page.locator("#f-max_steps input").fill(str(steps))
     page.locator("#f-batch_size input").fill("2")
-    expect(page.locator("#job-json")).to_contain_text(f'"layers": {layers}')
 
 
 def start_job(house: RunningService, teacher: Path, rows: Path, *, steps: int, name: str = "by the API") -> str:

@@ -1,167 +1,30 @@
-"""The New job tab: a form for the common settings, the whole job as JSON beside it, a dry run, and the submission.
+"""The New job tab: a form for the common settings, and the whole job as JSON beside it.
 
-Knows which control is where and how they are wired. The JSON is what is submitted; job_form.py keeps form and JSON in
-step, form_values.py says what controls show, and the API alone judges a job.
+Knows which control is where and how they are wired. The JSON is what is submitted; submit_actions.py says what happens.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
 from app.core.job_config import DistillConfig
 from app.core.recipes import RECIPES
-from app.core.schemas import DatasetOut
 from ui import job_form
 from ui.charts import label
-from ui.client import ApiProblem, StillhouseClient
 from ui.config_schema import ConfigSchema
-from ui.form_values import control_help, control_updates, dataset_choices, field_marks, visibility
-from ui.job_form import CONTROLS, WEIGHT, NotJson
+from ui.form_values import control_help
+from ui.job_form import CONTROLS, WEIGHT
 from ui.page import QUIET, Page, named, raw_html
-from ui.text import esc
-from ui.views import problems, submission
+from ui.tabs import submit_actions as actions
+from ui.tabs.submit_actions import Entered
 
 STUDENTS = (("Some of the teacher’s layers", "from_teacher"), ("An existing model", "checkpoint"))
 FILE_TYPES = [".jsonl", ".csv", ".parquet"]
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What the API offers for the form: its defaults, and what was used or uploaded before, newest first."""
-
-    schema: ConfigSchema
-    datasets: Sequence[DatasetOut]
-    teachers: Sequence[str]
-
-
-def read_offer(api: StillhouseClient) -> dict[str, Any]:
-    try:
-        schema = ConfigSchema(api.config_schema().json_schema)
-        teachers = dict.fromkeys(model.source for model in api.models() if model.kind == "teacher")
-        return {"offer": Offer(schema, api.datasets(), list(teachers)), "key": uuid.uuid4().hex, "banner": ""}
-    except ApiProblem as problem:
-        return {"banner": problems.banner(problem)}
-
-
-def take_offer(
-    text: str, values: Mapping[str, Any], untouched: job_form.Job, schema: ConfigSchema, offer: Offer | None
-) -> dict[str, Any]:
-    """The lists to choose from, and what fills an empty teacher or data set: the newest.
-
-    A form that nobody touched also takes the API's defaults; from any other, what was typed meanwhile is kept.
-    """
-    if offer is None:
-        return {}
-    lists = {
-        "dataset": gr.update(choices=dataset_choices(offer.datasets)),
-        "teacher": gr.update(choices=list(offer.teachers)),
-    }
-    try:
-        job = job_form.with_values(job_form.parse(text), values, schema)
-    except NotJson:
-        return lists
-    start = job_form.first_job(offer.schema) if job == untouched else job
-    newest = {"dataset": offer.datasets[0].id if offer.datasets else "", "teacher": next(iter(offer.teachers), "")}
-    suggested = job_form.suggest(start, newest)
-    if suggested == job:
-        return lists
-    shown = control_updates(suggested, schema)
-    for key, choices in lists.items():
-        shown[key] = {**choices, "value": shown[key]} if key in shown else choices
-    return {**shown, "json": job_form.dump(suggested)}
-
-
-def form_changed(text: str, values: Mapping[str, Any], schema: ConfigSchema) -> dict[str, Any]:
-    """The JSON after a change in the form. Text that is no JSON is not overwritten: the reader mends it first."""
-    try:
-        job = job_form.with_values(job_form.parse(text), values, schema)
-    except NotJson as error:
-        return {"json_note": json_note(error)}
-    return {"json": job_form.dump(job), "json_note": "", **visibility(job, schema)}
-
-
-def recipe_chosen(text: str, recipe: str, schema: ConfigSchema) -> dict[str, Any]:
-    """The sections that the recipe fills are reset to it, in JSON and form."""
-    try:
-        job = job_form.with_recipe_defaults(job_form.parse(text), recipe, schema)
-    except NotJson as error:
-        return {"json_note": json_note(error)}
-    return {"json": job_form.dump(job), "json_note": "", **control_updates(job, schema)}
-
-
-def json_changed(text: str, schema: ConfigSchema) -> dict[str, Any]:
-    """The form after an edit of the JSON."""
-    try:
-        job = job_form.parse(text)
-    except NotJson as error:
-        return {"json_note": json_note(error)}
-    return {"json_note": "", **control_updates(job, schema)}
-
-
-def json_note(error: NotJson) -> str:
-    return f'<p class="sh-wrong-note" role="alert">The JSON is not complete yet. {esc(error)}</p>'
-
-
-def check(api: StillhouseClient, text: str, schema: ConfigSchema) -> dict[str, Any]:
-    """A dry run: parameters, memory and warnings, or the problems at their fields."""
-    return _ask(text, schema, title="This job would not be accepted.", ask=lambda job: _checked(api, job))
-
-
-def _checked(api: StillhouseClient, job: job_form.Job) -> dict[str, Any]:
-    return {"result": submission.check_result(api.dry_run(job))}
-
-
-def submit(api: StillhouseClient, text: str, key: str, schema: ConfigSchema) -> dict[str, Any]:
-    """Queues the job; its id goes into the address and the Progress tab opens. Pressing twice makes one job."""
-
-    def queued(job: job_form.Job) -> dict[str, Any]:
-        accepted = api.submit(job, idempotency_key=key or uuid.uuid4().hex)
-        return {"job_id": accepted.id, "tabs": gr.Tabs(selected="progress"), "result": "", "key": uuid.uuid4().hex}
-
-    return _ask(text, schema, title="The job was not accepted.", ask=queued)
-
-
-def _ask(
-    text: str, schema: ConfigSchema, *, title: str, ask: Callable[[job_form.Job], dict[str, Any]]
-) -> dict[str, Any]:
-    try:
-        job = job_form.parse(text)
-    except NotJson as error:
-        return {"json_note": json_note(error)}
-    try:
-        return {"banner": "", **field_marks((), job, schema), **ask(job)}
-    except ApiProblem as problem:
-        listed = problems.problem_list(problem, title=title)
-        return {"result": listed, "banner": problems.banner(problem), **field_marks(problem.errors, job, schema)}
-
-
-def upload(api: StillhouseClient, file: str | None, text: str) -> dict[str, Any]:
-    """Sends the file to the API; a data set that is accepted becomes the job's."""
-    if not file:
-        return {"data_note": ""}
-    path = Path(file)
-    try:
-        found = api.upload_dataset(path, name=path.name)
-        choices = dataset_choices(api.datasets())
-    except ApiProblem as problem:
-        listed = problems.problem_list(problem, title="The file was not accepted.")
-        return {"data_note": listed, "banner": problems.banner(problem)}
-    shown = {"data_note": submission.dataset_result(found), "dataset": gr.update(choices=choices, value=found.id)}
-    try:
-        job = job_form.parse(text)
-    except NotJson:
-        return shown
-    job.setdefault("config", {})["data"] = {**job["config"].get("data", {}), "kind": "dataset", "dataset_id": found.id}
-    return {**shown, "json": job_form.dump(job)}
-
-
-# --- layout and wiring --------------------------------------------------------------------------------------
+# Gradio's handlers cannot know which side of the tab was edited last; the page's script can.
+WITH_LAST_EDIT = "(text, _, ...rest) => [text, stillhouse.lastEdit, ...rest]"
 
 
 def build(page: Page) -> None:
@@ -171,7 +34,7 @@ def build(page: Page) -> None:
     untouched = job_form.first_job(schema)
     parts: dict[str, Any] = {"banner": page.banner, "job_id": page.job_id, "tabs": page.tabs}
     with gr.Row(elem_classes="sh-tab sh-submit", equal_height=False):
-        with gr.Column(scale=3, min_width=320):
+        with gr.Column(scale=3, min_width=320, elem_id="job-form"):
             _build_form(parts, schema, job_form.values_of(untouched, schema))
         with gr.Column(scale=2, min_width=320, elem_classes="sh-side"):
             with _card("The whole job", "What is submitted. It follows the form, and the form follows it."):
@@ -189,6 +52,7 @@ def build(page: Page) -> None:
                 submit_button = gr.Button("Submit job", variant="primary", elem_id="job-submit", min_width=160)
             parts["result"] = raw_html("", elem_id="job-result")
     parts |= {"key": gr.State(""), "offer": gr.State(None)}
+    parts["last_edit"] = gr.Textbox(visible="hidden", label="Edited last", elem_id="last-edit")
     _wire_form(page, parts, schema, untouched)
     _wire_buttons(page, parts, schema, check_button, submit_button)
 
@@ -266,32 +130,43 @@ def _numbers(
         parts[key] = gr.Number(values[key], label=name, info=info[key], min_width=100, elem_id=elem_id)
 
 
+def _keys(schema: ConfigSchema) -> list[str]:
+    return [control.key for control in CONTROLS] + [WEIGHT + kind for kind in schema.kinds("losses")]
+
+
+def _entered(schema: ConfigSchema, text: str, last_edit: str, values: tuple[Any, ...]) -> Entered:
+    return Entered(text, dict(zip(_keys(schema), values, strict=True)), last_edit)
+
+
 def _wire_form(page: Page, parts: dict[str, Any], schema: ConfigSchema, untouched: job_form.Job) -> None:
-    keys = [control.key for control in CONTROLS] + [WEIGHT + kind for kind in schema.kinds("losses")]
     outputs = list(parts.values())
-    form = [parts["json"], *(parts[key] for key in keys)]
+    both = [parts["json"], parts["last_edit"], *(parts[key] for key in _keys(schema))]
 
-    def changed(text: str, *values: Any) -> dict[Any, Any]:
-        return named(parts, form_changed(text, dict(zip(keys, values, strict=True)), schema))
+    def changed(text: str, last_edit: str, *values: Any) -> dict[Any, Any]:
+        return named(parts, actions.form_changed(_entered(schema, text, last_edit, values), schema))
 
-    def offered(offer: Offer | None, text: str, *values: Any) -> dict[Any, Any]:
-        given = dict(zip(keys, values, strict=True))
-        return named(parts, take_offer(text, given, untouched, schema, offer))
+    def recipe_chosen(text: str, recipe: str) -> dict[Any, Any]:
+        return named(parts, actions.recipe_chosen(text, recipe, schema))
 
-    # The last of several quick edits must win.
+    def offered(text: str, last_edit: str, *values_and_offer: Any) -> dict[Any, Any]:
+        *values, offer = values_and_offer
+        entered = _entered(schema, text, last_edit, tuple(values))
+        return named(parts, actions.take_offer(entered, untouched, schema, offer))
+
+    # The last of several quick edits must win. A Textbox's `input` says nothing of a paste or a deletion.
     latest = {**QUIET, "trigger_mode": "always_last"}
-    gr.on([parts[key].input for key in keys if key != "recipe"], changed, form, outputs, **latest)
-    parts["recipe"].input(
-        lambda text, recipe: named(parts, recipe_chosen(text, recipe, schema)),
-        [parts["json"], parts["recipe"]],
-        outputs,
-        **latest,
-    )
-    parts["json"].input(lambda text: named(parts, json_changed(text, schema)), parts["json"], outputs, **latest)
+    edits = [
+        parts[key].change if isinstance(parts[key], gr.Textbox) else parts[key].input
+        for key in _keys(schema)
+        if key != "recipe"
+    ]
+    gr.on(edits, changed, both, outputs, js=WITH_LAST_EDIT, **latest)
+    parts["recipe"].input(recipe_chosen, [parts["json"], parts["recipe"]], outputs, **latest)
+    parts["json"].input(lambda text: named(parts, actions.json_changed(text, schema)), parts["json"], outputs, **latest)
     # In two steps, so that what a quick reader typed while the API was asked is seen, and kept.
     asked = [page.blocks.load, page.tab.select]
-    gr.on(asked, lambda: named(parts, read_offer(page.api)), None, outputs, **QUIET).then(
-        offered, [parts["offer"], *form], outputs, **QUIET
+    gr.on(asked, lambda: named(parts, actions.read_offer(page.api)), None, outputs, **QUIET).then(
+        offered, [*both, parts["offer"]], outputs, js=WITH_LAST_EDIT, **QUIET
     )
 
 
@@ -299,23 +174,24 @@ def _wire_buttons(
     page: Page, parts: dict[str, Any], schema: ConfigSchema, check_button: gr.Button, submit_button: gr.Button
 ) -> None:
     outputs = list(parts.values())
+    both = [parts["json"], parts["last_edit"], *(parts[key] for key in _keys(schema))]
+
+    def checked(text: str, last_edit: str, *values: Any) -> dict[Any, Any]:
+        return named(parts, actions.check(page.api, _entered(schema, text, last_edit, values), schema))
+
+    def submitted(text: str, last_edit: str, *values_and_key: Any) -> dict[Any, Any]:
+        *values, key = values_and_key
+        return named(parts, actions.submit(page.api, _entered(schema, text, last_edit, tuple(values)), key, schema))
+
     # These may take a while (a model's header is read): Gradio shows that on the result.
-    shown = {"api_visibility": "private", "show_progress": "minimal", "show_progress_on": parts["result"]}
-    check_button.click(
-        lambda text: named(parts, check(page.api, text, schema)), parts["json"], outputs, concurrency_limit=8, **shown
-    )
-    submit_button.click(
-        lambda text, key: named(parts, submit(page.api, text, key, schema)),
-        [parts["json"], parts["key"]],
-        outputs,
-        concurrency_limit=8,
-        **shown,
-    )
+    slow: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_limit": 8}
+    on_result = {**slow, "show_progress_on": parts["result"], "js": WITH_LAST_EDIT}
+    check_button.click(checked, both, outputs, **on_result)
+    submit_button.click(submitted, [*both, parts["key"]], outputs, **on_result)
     parts["file"].upload(
-        lambda file, text: named(parts, upload(page.api, file, text)),
+        lambda file, text: named(parts, actions.upload(page.api, file, text)),
         [parts["file"], parts["json"]],
         outputs,
-        concurrency_limit=4,
-        api_visibility="private",
         show_progress_on=parts["data_note"],
+        **slow,
     )
