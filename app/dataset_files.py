@@ -158,8 +158,11 @@ def _alpaca_turns(record: Row) -> Iterator[tuple[Any, Any]]:
 
 
 def _message_turns(record: Row) -> Iterator[tuple[Any, Any]]:
-    for turn in _turns_of(record, "messages"):
+    turns = _turns_of(record, "messages")
+    for turn in turns:
         yield turn.get("role"), turn.get("content")
+    if turns[-1].get("role") == "user":  # a canonical row: what this module writes, it also reads
+        yield "assistant", _first(record, _RESPONSE_COLUMNS)
 
 
 def _sharegpt_turns(record: Row) -> Iterator[tuple[Any, Any]]:

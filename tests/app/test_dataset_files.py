@@ -49,6 +49,7 @@ def jsonl(*records: Any) -> str:
         ({"question": "What is 2 + 2?", "answer": "4"}, "prompt_response", [QUESTION]),
         ({"system": "Be brief.", "prompt": "What is 2 + 2?", "completion": "4"}, "prompt_response", [SYSTEM, QUESTION]),
         ({"messages": [*EARLIER, QUESTION, {"role": "assistant", "content": "4"}]}, "messages", [*EARLIER, QUESTION]),
+        ({"messages": [*EARLIER, QUESTION], "response": "4"}, "messages", [*EARLIER, QUESTION]),
         ({"instruction": "What is 2 + 2?", "input": "", "output": "4"}, "alpaca", [QUESTION]),
         (
             {"instruction": "Add.", "input": "2 and 2", "output": "4"},
