@@ -33,7 +33,9 @@ from worker.distill.responses import complete, greedy
 from worker.distill.spans import SpanFinder, make_span_finder
 from worker.distill.types import Batch, TokenSequence, make_batch
 
-LOGITS_PER_CHUNK = 2**25  # positions x vocabulary alive at once in the loss: 128 MiB per float32 tensor
+# Positions x vocabulary alive at once in the loss. A CPU is fastest while one such tensor stays in its last-level cache
+# (24 MiB in float32; measured in docs/log.md), a GPU when there is enough work for one launch (256 MiB).
+LOGITS_PER_CHUNK = {"cpu": 6 * 2**20, "cuda": 2**26, "mps": 2**25}
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Assembly:
     def chunk_positions(self) -> int | None:
         if self.config.training.logits == "whole":
             return None
-        return max(1, LOGITS_PER_CHUNK // self.teacher.vocabulary_size)
+        return max(1, LOGITS_PER_CHUNK[self.device.type] // self.teacher.vocabulary_size)
 
     def batch(self, sequences: Sequence[TokenSequence]) -> Batch:
         return _batch(sequences, self.spans, self.settings.pad_id, self.device)

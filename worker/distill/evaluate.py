@@ -75,12 +75,12 @@ def divergence(
 
 
 def rouge_l(answers: Sequence[Answered]) -> float:
-    """Mean ROUGE-L F-measure with stemming, times 100; rows without a reference do not count."""
+    """Mean ROUGE-L F-measure (0 to 1) with stemming; rows without a reference do not count."""
     scorer = RougeScorer(["rougeL"], use_stemmer=True)
     scores = [
         scorer.score(answer.row.reference, answer.text)["rougeL"].fmeasure for answer in answers if answer.row.reference
     ]
-    return 100 * sum(scores) / len(scores) if scores else 0.0
+    return sum(scores) / len(scores) if scores else 0.0
 
 
 def answer_rows(

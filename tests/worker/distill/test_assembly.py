@@ -13,7 +13,7 @@ from app.core.errors import BadDataset, Cancelled, ContextTooShort, ModelNotFoun
 from app.core.events import Event
 from tests.tiny_models import make_tiny_model, write_rows
 from tests.worker.distill.conftest import MakeConfig
-from worker.distill.assembly import Assembly, assemble, ground_truth
+from worker.distill.assembly import LOGITS_PER_CHUNK, Assembly, assemble, ground_truth
 
 
 def load(config: Any, events: list[Event] | None = None, *, stop: bool = False) -> Assembly:
@@ -29,7 +29,7 @@ def test_everything_fits_together(make_config: MakeConfig) -> None:
     assert not any(p.requires_grad for p in run.teacher.model.parameters())
     assert all(p.requires_grad for p in run.student.model.parameters())
     assert run.spans is not None
-    assert run.chunk_positions == 2**25 // 320
+    assert run.chunk_positions == LOGITS_PER_CHUNK[run.device.type] // 320
     started = events[-1]
     assert started.kind == "started"
     assert started.teacher_parameters > started.student_parameters > 0
