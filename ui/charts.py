@@ -28,18 +28,29 @@ class Chart:
 
 
 CHARTS: Sequence[Chart] = (
-    Chart("loss", "Training losses", "Each term’s mean and their weighted total; falling means learning.", ("loss/",)),
+    Chart(
+        "loss",
+        "Training losses",
+        "Each term’s mean and their weighted total; SFT does not count on sampled batches, so the total jumps there.",
+        ("loss/",),
+    ),
     Chart(
         "eval_kl",
         "Held-out divergence",
-        "KL(teacher‖student) and loss per token on rows never trained on: the distance still to go.",
-        ("eval/kl_ts", "eval/loss"),
+        "KL per token between teacher and student, both ways, on rows never trained on: the distance still to go.",
+        ("eval/kl_ts", "eval/kl_st"),
     ),
     Chart(
         "eval_rouge",
         "Held-out agreement",
         "ROUGE-L of the student’s answers, and how often its first choice is the teacher’s; higher is better.",
         ("eval/rouge_l", "eval/top1_agreement"),
+    ),
+    Chart(
+        "eval_loss",
+        "Held-out losses",
+        "The training objective and its terms on rows never trained on; rising while training falls means overfitting.",
+        ("eval/loss", "eval/loss/"),
     ),
     Chart(
         "dac_bounds",
@@ -64,6 +75,18 @@ CHARTS: Sequence[Chart] = (
         "Share of sampled tokens the teacher would not have drawn, and where the worst one sits (0 start, 1 end).",
         ("scrg/mismatch_rate", "scrg/error_position"),
         unit_range=True,
+    ),
+    Chart(
+        "scrg_kl",
+        "SCRG error size",
+        "KL(teacher‖student) at the corrected token: how far apart the two were where they disagreed most.",
+        ("scrg/error_kl",),
+    ),
+    Chart(
+        "lengths",
+        "Sampled lengths",
+        "Mean tokens of a fresh student answer, and how many of them a correction drops and has written again.",
+        ("sampling/response_tokens", "scrg/dropped_tokens"),
     ),
     Chart(
         "phi",
@@ -102,6 +125,10 @@ _NAMES: Mapping[str, str] = {
     "eval": "Evaluation",
     "train": "Training",
     "kl_ts": "KL(T‖S)",
+    "kl_st": "KL(S‖T)",
+    "error_kl": "KL at the error",
+    "response_tokens": "tokens sampled",
+    "dropped_tokens": "tokens dropped",
     "rouge_l": "ROUGE-L",
     "top1_agreement": "same first choice",
     "kept_mass_beside_target": "beside first choice",

@@ -87,7 +87,7 @@ def save(page: Page, file: Path) -> None:
     """A PNG with a palette: a page has few colours, and a repository keeps every version for ever."""
     page.screenshot(path=file)
     with Image.open(file) as picture:
-        picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.running_service import RunningService, running_service
+from ui.screenshots import take_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -119,7 +120,12 @@ def start_job(house: RunningService, teacher: Path, rows: Path, *, steps: int, n
 
 
 def test_submit_watch_refresh_and_compare(
-    house: RunningService, open_page: Callable[[str], Page], tiny_teacher: Path, rows: Path
+    house: RunningService,
+    browser: Browser,
+    open_page: Callable[[str], Page],
+    tiny_teacher: Path,
+    rows: Path,
+    tmp_path: Path,
 ) -> None:
     page = open_page("")
     fill_form(page, name="by the form", teacher=tiny_teacher, rows=rows, layers=2, steps=150)
@@ -148,6 +154,8 @@ def test_submit_watch_refresh_and_compare(
     expect(page.locator("#answers .sh-sample").first).to_be_visible()
 
     compare(page, house, job_id)
+    take_all(browser, f"http://127.0.0.1:{house.settings.ui_port}", tmp_path, job_id)
+    assert len(list(tmp_path.glob("*.png"))) == 6
 
 
 def compare(page: Page, house: RunningService, job_id: str) -> None:

@@ -18,9 +18,14 @@ EMPTY = empty(
 )
 
 
+def model_name_of(model: ModelOut) -> str:
+    """What people call it: of a teacher's source the last part, and no kind, which is always shown beside the name."""
+    return model_name(model.name) if model.kind == "teacher" else model.name.removesuffix(" (untrained)")
+
+
 def model_label(model: ModelOut) -> str:
-    """For the list of models. A teacher's name is its source, of which the last part is what people call it."""
-    return f"{KINDS[model.kind]}: {model_name(model.name) if model.kind == 'teacher' else model.name}"
+    """For the list of models."""
+    return f"{KINDS[model.kind]}: {model_name_of(model)}"
 
 
 def panes(comparison: ComparisonOut, models: Mapping[str, ModelOut]) -> str:
@@ -39,7 +44,7 @@ def panes(comparison: ComparisonOut, models: Mapping[str, ModelOut]) -> str:
 
 def _pane(model_id: str, model: ModelOut | None, answer: Answer | None, comparison: ComparisonOut) -> str:
     kind = model.kind if model else "student"
-    name = model_id if model is None else model_name(model.name) if model.kind == "teacher" else model.name
+    name = model_name_of(model) if model else model_id
     if answer is None:
         done = comparison.status in ("succeeded", "failed")
         waiting = {"queued": "Waiting for a worker…", "running": "Writing…"}.get(comparison.status, "No answer.")
