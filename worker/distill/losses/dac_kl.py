@@ -1,0 +1,118 @@
+"""DAC-KL: the KL divergence of what a learned mask keeps of the teacher's distribution (Eq. 6 to 8).
+
+Knows how the kept classes become a loss, and what f_sub is trained for. Does not know the mask's shape:
+that is `dac_subnet.py`, whose letters C (all classes) and J (those beside the target) are used here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from app.core.job_config import DacKlLoss
+from worker.distill.losses.base import Loss, LossInputs, LossOutput
+from worker.distill.losses.dac_subnet import Mask, QuantileNet, class_log_probs, soft_mask
+from worker.distill.types import Batch
+
+Normalise = Literal["none", "renorm", "rest_bucket"]
+
+
+class DacKl(Loss):
+    """Distribution adaptive clipping KL (Liu et al., arXiv 2407.10068, Eq. 6-8).
+
+    What f_sub is trained for is a switch [ours], because a network that minimises the loss it masks learns to keep
+    almost nothing, whatever the normalisation:
+      density   f_sub maximises `KL_rest(p, q; m) - price * sum m` with p and q constant (the narrowest band that still
+                holds the disagreement); the student minimises the loss with m constant.
+      minimise  the paper's literal reading: f_sub and the student minimise the same loss.
+      fixed     no network, constant bounds.
+    """
+
+    def __init__(self, config: DacKlLoss) -> None:
+        super().__init__()
+        self._config = config
+        self.lr_factor = config.subnet_lr_factor
+        self.subnet = (
+            None
+            if config.subnet_objective == "fixed"
+            else QuantileNet(top_k=config.top_k, hidden_size=config.hidden_size)
+        )
+
+    def forward(self, inputs: LossInputs) -> LossOutput:
+        config = self._config
+        teacher_MV, student_MV = inputs.teacher_log_probs_MV, inputs.student_log_probs_MV
+        ids_MK = teacher_MV.topk(min(config.top_k, teacher_MV.shape[-1]), dim=-1).indices
+        teacher_MC, student_MC = class_log_probs(teacher_MV, ids_MK), class_log_probs(student_MV, ids_MK)
+        lower_M, upper_M = self._bounds(teacher_MC, student_MC, num_top=ids_MK.shape[-1])
+        own_mask = soft_mask(teacher_MC, lower_M, upper_M, kappa=config.kappa)
+        mask = own_mask.with_floor(config.min_kept_mass)
+        if config.subnet_objective == "density":
+            values_M = clipped_kl(teacher_MC, student_MC, mask.detach(), config.normalise)
+            gain_M = clipped_kl(teacher_MC, student_MC.detach(), own_mask, "rest_bucket")
+            cost_M = config.density_price * own_mask.kept_MJ.sum(-1) - gain_M
+            values_M = values_M + (cost_M - cost_M.detach())  # f_sub's gradient, without a trace in the value
+        else:
+            values_M = clipped_kl(teacher_MC, student_MC, mask, config.normalise)
+        return LossOutput(inputs.total(values_M), self._stats(inputs, teacher_MC, mask, lower_M, upper_M))
+
+    def count(self, batch: Batch) -> int:
+        return batch.num_positions
+
+    def alarm(self, means: Mapping[str, float]) -> str | None:
+        if means["floor_held"] <= self._config.floor_alarm_share:
+            return None
+        return (
+            f"the floor min_kept_mass alone holds {means['floor_held']:.0%} of the positions: the DAC mask has "
+            "collapsed (see dac_kl/lower and dac_kl/upper); use subnet_objective 'density' or 'fixed', or lower "
+            "density_price"
+        )
+
+    def _bounds(self, teacher_MC: Tensor, student_MC: Tensor, *, num_top: int) -> tuple[Tensor, Tensor]:
+        if self.subnet is not None:
+            return self.subnet(teacher_MC[:, :num_top], student_MC[:, :num_top])
+        any_M = teacher_MC[:, 0]
+        return torch.full_like(any_M, self._config.fixed_lower), torch.full_like(any_M, self._config.fixed_upper)
+
+    @torch.no_grad()
+    def _stats(
+        self, inputs: LossInputs, teacher_MC: Tensor, mask: Mask, lower_M: Tensor, upper_M: Tensor
+    ) -> dict[str, Tensor]:
+        target_M, beside_MJ = teacher_MC[:, 0].exp(), teacher_MC[:, 1:].exp()
+        values = {
+            "lower": lower_M,
+            "upper": upper_M,
+            "kept_mass": target_M + (mask.kept_MJ * beside_MJ).sum(-1),
+            "kept_mass_beside_target": mask.share_M,
+            "kept_classes": 1 + mask.kept_MJ.sum(-1),
+            "floor_held": mask.held_M.to(target_M.dtype),
+        }
+        return {name: inputs.total(values_M) for name, values_M in values.items()}
+
+
+def clipped_kl(teacher_MC: Tensor, student_MC: Tensor, mask: Mask, normalise: Normalise) -> Tensor:
+    """The divergence [M] of the clipped distributions (Eq. 8), from the log-probabilities of the classes.
+
+    none         Eq. 8 literally: the mask scales p and q alike, so it cancels inside the logarithm:
+                 `p_c log(p_c / q_c) + sum_k m_k p_k log(p_k / q_k)`, which can be negative.
+    renorm       [ours] both clipped vectors are normalised to sum to one.
+    rest_bucket  [ours] what is clipped, of each vector, is one more class; a proper KL, never above the full one.
+    """
+    ratio_MC = teacher_MC - student_MC
+    target_M, beside_MJ = teacher_MC[:, 0].exp(), teacher_MC[:, 1:].exp() * mask.kept_MJ
+    kept_M = target_M * ratio_MC[:, 0] + (beside_MJ * ratio_MC[:, 1:]).sum(-1)
+    if normalise == "none":
+        return kept_M
+    if normalise == "renorm":
+        teacher_kept_M, student_kept_M = _log_kept_mass(teacher_MC, mask), _log_kept_mass(student_MC, mask)
+        return kept_M / teacher_kept_M.exp() - (teacher_kept_M - student_kept_M)
+    teacher_rest_M = (teacher_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
+    student_rest_M = (student_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
+    return kept_M + teacher_rest_M.exp() * (teacher_rest_M - student_rest_M)
+
+
+def _log_kept_mass(log_probs_MC: Tensor, mask: Mask) -> Tensor:
+    log_kept_MJ = mask.kept_MJ.clamp(min=1e-30).log()
+    return torch.cat([log_probs_MC[:, :1], log_probs_MC[:, 1:] + log_kept_MJ], dim=-1).logsumexp(-1)
