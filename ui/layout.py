@@ -23,7 +23,8 @@ HEADER = f"""<header class="sh-top"><a class="sh-brand" href="?">{MARK}<span>Sti
 
 def build_ui(api: StillhouseClient) -> gr.Blocks:
     """The whole page, not yet launched. Builds without an API: everything is read when a browser opens it."""
-    with gr.Blocks(title="Stillhouse", analytics_enabled=False, fill_width=True) as blocks:
+    # An uploaded file is the API's as soon as it is sent on: Gradio's own copy lives for a day.
+    with gr.Blocks(title="Stillhouse", analytics_enabled=False, fill_width=True, delete_cache=(3600, 86400)) as blocks:
         raw_html(HEADER, elem_id="top")
         banner = raw_html("", elem_id="banner")
         job_id = gr.Textbox(visible="hidden", elem_id="job-id", label="Job in the address", container=False)

@@ -5,6 +5,8 @@ Knows the settings and how Gradio is launched. The page needs no internet: fonts
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gradio as gr
 
 from app.core.settings import ServiceSettings
@@ -35,6 +37,7 @@ def serve(settings: ServiceSettings, *, block: bool = True) -> gr.Blocks:
         footer_links=[],
         enable_monitoring=False,
         max_file_size=f"{settings.max_upload_mib}mb",
+        favicon_path=Path(__file__).with_name("favicon.svg"),
         allowed_paths=[str(plotly_script())],
         theme=make_theme(),
         head=head_html(),

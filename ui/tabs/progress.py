@@ -86,6 +86,9 @@ def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
             empty = problems.problem_list(gone, title="This job cannot be shown.") if gone else jobs_view.NO_CHOICE
             shown |= {"head": empty, "notes": "", "fast": gr.Timer(active=False)}
             shown |= {"detail": gr.Column(visible=False), "cancel": gr.Column(visible=False)}
+        else:
+            # Asked again until it is there; a page that was open already keeps what it shows.
+            shown |= {"fast": gr.Timer(active=True)} | ({} if view.cursor else {"head": jobs_view.NOT_READ})
         return shown
     running = not jobs_view.is_terminal(job)
     return {

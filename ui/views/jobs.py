@@ -19,6 +19,7 @@ NO_CHOICE = empty(
     "No job chosen.",
     "Choose one in the table: its curves, samples and events appear here, and the address of this page then names it.",
 )
+NOT_READ = empty("The job cannot be read now.", "It appears here as soon as the service answers.")
 COLUMNS = ("Status", "Job", "Recipe", "Teacher → student", "Steps", "Age")
 
 

@@ -7,7 +7,7 @@ from tests.ui.conftest import SeededService
 from ui.client import StillhouseClient
 from ui.event_view import EventView
 from ui.tabs import progress
-from ui.views.jobs import NO_CHOICE
+from ui.views.jobs import NO_CHOICE, NOT_READ
 
 NOW = datetime.now(UTC)
 
@@ -49,11 +49,16 @@ def test_no_job_and_an_unknown_job(api: StillhouseClient) -> None:
     assert shown["banner"] == ""
 
 
-def test_an_api_that_is_away_leaves_what_is_shown_under_a_banner(nobody: StillhouseClient) -> None:
-    shown = progress.show(progress.read(nobody, "job_1", EventView()), now=NOW)
-    assert set(shown) == {"banner", "view"}
+def test_an_api_that_is_away_leaves_what_is_shown_under_a_banner_and_is_asked_again(nobody: StillhouseClient) -> None:
+    shown = progress.show(progress.read(nobody, "job_1", EventView("job_1", cursor=7)), now=NOW)
+    assert set(shown) == {"banner", "view", "fast"}
     assert "does not answer" in shown["banner"]
+    assert shown["fast"].active
     assert set(progress.show_list(nobody, "job_1", now=NOW)) == {"banner"}
+
+
+def test_a_page_opened_while_the_api_is_away_does_not_say_that_no_job_is_chosen(nobody: StillhouseClient) -> None:
+    assert progress.show(progress.read(nobody, "job_1", EventView()), now=NOW)["head"] == NOT_READ
 
 
 def test_the_list_wakes_the_timer_for_a_job_that_runs(api: StillhouseClient, seeded: SeededService) -> None:
