@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from pydantic import ValidationError
 from rich.console import Console
 
 from app.core.db.migrate import upgrade
 from app.core.errors import StillhouseError
 from app.core.settings import ServiceSettings
 from app.demo.api import DemoApi
-from app.demo.run import Demo, demo_data, demo_job
+from app.demo.run import DATA, Demo, demo_job
 from app.demo.teacher import find_teacher
 from app.service import api_url, service, ui_url
 from app.supervisor import StopRequested, Supervisor
@@ -31,8 +32,9 @@ cli = typer.Typer(no_args_is_help=True, add_completion=False, help="Distills lar
 @cli.command()
 def up() -> None:
     """Start the service (API, UI, training worker, comparing worker) until Ctrl-C."""
-    settings, console = ServiceSettings(), Console()
-    with _errors_told(console):
+    console = _console()
+    with _errors_told():
+        settings = ServiceSettings()
         console.print(f"Starting Stillhouse; state and logs are in {settings.home_folder}", soft_wrap=True)
         try:
             with service(settings) as supervisor:
@@ -49,8 +51,9 @@ def demo(
     teacher: Annotated[str | None, typer.Option(help="Another teacher: hub id, folder or .gguf file.")] = None,
 ) -> None:
     """Distill a small real model from start to end, show what came of it, and leave the service up."""
-    settings, console = ServiceSettings(), Console()
-    with _errors_told(console):
+    console = _console()
+    with _errors_told():
+        settings = ServiceSettings()
         teacher = teacher or find_teacher()
         console.print(f"Starting Stillhouse; state and logs are in {settings.home_folder}", soft_wrap=True)
         told = False
@@ -63,7 +66,7 @@ def demo(
                     tick=supervisor.tick,
                     storage_url=settings.resolved_storage_url,
                 )
-                story.run(data=demo_data(), job=demo_job(teacher=teacher, max_steps=steps))
+                story.run(data=DATA, job=demo_job(teacher=teacher, max_steps=steps))
                 told = True
                 if not exit:
                     _print_urls(console, settings)
@@ -76,7 +79,7 @@ def demo(
 @cli.command()
 def migrate() -> None:
     """Create or update the database's tables."""
-    with _errors_told(Console()):
+    with _errors_told():
         upgrade(ServiceSettings().resolved_database_url)
 
 
@@ -98,14 +101,26 @@ def _print_urls(console: Console, settings: ServiceSettings) -> None:
     console.print(f"  API   {api_url(settings)}/v1 (described at {api_url(settings)}/docs)")
 
 
+def _console(*, stderr: bool = False) -> Console:
+    """Prints text as it is: what a model or an error says may look like markup."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+
 @contextmanager
-def _errors_told(console: Console) -> Iterator[None]:
+def _errors_told() -> Iterator[None]:
     """An error that the user can act on is a sentence and exit status 1, not a stack trace."""
     try:
         yield
     except StillhouseError as error:
-        console.print(f"[bold red]stillhouse:[/] {error}", soft_wrap=True, highlight=False)
-        raise typer.Exit(1) from error
+        _fail(str(error))
+    except ValidationError as error:
+        names = [f"STILLHOUSE_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
+        _fail("; ".join(names))
+
+
+def _fail(message: str) -> NoReturn:
+    _console(stderr=True).print(f"stillhouse: {message}", style="red", soft_wrap=True)
+    raise typer.Exit(1)
 
 
 def main() -> None:

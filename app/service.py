@@ -77,8 +77,7 @@ def _worker(queue: str, *options: str, nice: int = 0) -> Child:
 
 def _check_port(host: str, port: int, *, variable: str) -> None:
     """Raises PortTaken if nothing can listen there; asking first beats a stack trace in some child's log."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -20,14 +20,14 @@ T = TypeVar("T", bound=BaseModel)
 TIMEOUT_S = 120.0
 
 
-class RequestRefused(StillhouseError):
-    """The API answered with a problem; the message is its own."""
+class ApiFailed(StillhouseError):
+    """The API answered with a problem (the message holds it), or did not answer."""
 
-    code = "request_refused"
+    code = "api_failed"
 
 
 class DemoApi:
-    """Every method raises RequestRefused, or httpx.TransportError when nobody answers."""
+    """Every method raises ApiFailed, and nothing else."""
 
     def __init__(self, base_url: str) -> None:
         # The environment's proxies are not asked: the API is on this machine.
@@ -57,7 +57,10 @@ class DemoApi:
         return self._call(ComparisonOut, "GET", f"/v1/comparisons/{comparison_id}")
 
     def _call(self, shape: type[T], method: str, path: str, **request: Any) -> T:
-        answer = self._http.request(method, path, **request)
+        try:
+            answer = self._http.request(method, path, **request)
+        except httpx.TransportError as error:
+            raise ApiFailed(f"{method} {path}: no answer ({error}); see logs/api.log in the state folder") from error
         if not answer.is_success:
-            raise RequestRefused(f"{method} {path} was refused with {answer.status_code}: {answer.text}")
+            raise ApiFailed(f"{method} {path} was refused with {answer.status_code}: {answer.text}")
         return shape.model_validate_json(answer.content)

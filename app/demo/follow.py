@@ -62,11 +62,13 @@ def _show(progress: Progress, bar: TaskID, event: Event) -> None:
         note = _step_note(event)
         progress.update(bar, description="training", completed=event.step, total=event.max_steps, note=note)
         if not progress.console.is_terminal and event.step % max(1, event.max_steps // 10) == 0:
-            progress.console.print(f"  step {event.step}/{event.max_steps}: {note}", highlight=False, soft_wrap=True)
+            progress.console.print(f"  step {event.step}/{event.max_steps}: {note}", soft_wrap=True)
     elif isinstance(event, Evaluated):
-        progress.console.print(f"  step {event.step}: held-out {_metrics_note(event.metrics)}", highlight=False)
+        progress.console.print(f"  step {event.step}: held-out {_metrics_note(event.metrics)}")
     elif isinstance(event, Warned):
-        progress.console.print(f"  warning: {event.message}", highlight=False, style="yellow")
+        progress.console.print(f"  warning: {event.message}", style="yellow")
+    elif isinstance(event, StatusChanged) and event.message:
+        progress.console.print(f"  {event.status}: {event.message}", style="yellow")
 
 
 def _step_note(event: StepDone) -> str:

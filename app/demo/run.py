@@ -19,7 +19,8 @@ from app.core.schemas import ComparisonOut, JobOut, ModelOut
 from app.demo.api import DemoApi
 from app.demo.follow import follow
 
-FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent
+DATA = _FOLDER / "data.jsonl"
 # The held-out divergence has to fall by this share, or the demo has shown nothing.
 CLEAR_FALL = 0.10
 # None of these is in the training data.
@@ -47,10 +48,7 @@ class Demo:
     storage_url: str
 
     def run(self, *, data: Path, job: Mapping[str, Any]) -> None:
-        """Uploads `data`, submits `job` with it, follows, compares, prints.
-
-        Raises DemoFailed, or RequestRefused from the API.
-        """
+        """Uploads `data`, submits `job` with it, follows, compares, prints. Raises DemoFailed or ApiFailed."""
         dataset = self.api.upload(data, name="demo")
         self._say(f"Data set {dataset.id}: {dataset.rows} prompts, {dataset.rows_with_response} with a response")
         described = {**job, "config": {**job["config"], "data": {**job["config"]["data"], "dataset_id": dataset.id}}}
@@ -102,18 +100,12 @@ class Demo:
         self.console.print(table)
 
     def _say(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def demo_data() -> Path:
-    """Prompts with the teacher's responses when they are shipped, else the prompts: the teacher then answers first."""
-    with_responses = FOLDER / "data.jsonl"
-    return with_responses if with_responses.exists() else FOLDER / "prompts.jsonl"
+        self.console.print(line, soft_wrap=True, highlight=False)
 
 
 def demo_job(*, teacher: str, max_steps: int | None) -> Mapping[str, Any]:
     """`job.json` with what only the run knows, but for the data set's id."""
-    job = json.loads((FOLDER / "job.json").read_text(encoding="utf-8"))
+    job = json.loads((_FOLDER / "job.json").read_text(encoding="utf-8"))
     job["config"]["teacher"] = {"model": teacher}
     if max_steps is not None:
         job["config"]["training"]["max_steps"] = max_steps

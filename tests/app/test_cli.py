@@ -28,7 +28,7 @@ STILLHOUSE = Path(sys.executable).with_name("stillhouse")
 def environment(tmp_path: Path) -> Mapping[str, str]:
     """A state folder and free ports of the test's own."""
     own = {
-        "STILLHOUSE_HOME": str(tmp_path / "home"),
+        "STILLHOUSE_HOME": str(tmp_path / "home [b]"),  # [b] would be bold if it were read as markup
         "STILLHOUSE_API_PORT": str(free_port()),
         "STILLHOUSE_UI_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
@@ -45,7 +45,7 @@ def run(*arguments: str, environment: Mapping[str, str]) -> subprocess.Completed
 
 def test_migrate_makes_the_database(environment: Mapping[str, str], tmp_path: Path) -> None:
     assert run("migrate", environment=environment).returncode == 0
-    assert is_current(make_engine(f"sqlite:///{tmp_path / 'home/stillhouse.db'}"))
+    assert is_current(make_engine(f"sqlite:///{tmp_path / 'home [b]/stillhouse.db'}"))
 
 
 @pytest.mark.parametrize("variable", ["STILLHOUSE_API_PORT", "STILLHOUSE_UI_PORT"])
@@ -55,9 +55,16 @@ def test_port_in_use_is_named_with_its_setting(environment: Mapping[str, str], v
         other.listen()
         result = run("up", environment=environment)
     assert result.returncode == 1
-    assert f"127.0.0.1:{environment[variable]}" in result.stdout
-    assert variable in result.stdout
+    assert f"127.0.0.1:{environment[variable]}" in result.stderr
+    assert variable in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_setting_that_makes_no_sense_is_named(environment: Mapping[str, str]) -> None:
+    result = run("migrate", environment={**environment, "STILLHOUSE_API_PORT": "http"})
+    assert result.returncode == 1
+    assert "STILLHOUSE_API_PORT: Input should be a valid integer" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def distill_config(folder: Path, teacher: Path, rows: Path, *, steps: int) -> Path:
@@ -111,6 +118,7 @@ def up(environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[b
 def test_up_answers_and_ctrl_c_ends_every_process(environment: Mapping[str, str], tmp_path: Path) -> None:
     log = tmp_path / "up.log"
     with up(environment, log) as process:
+        assert f"state and logs are in {environment['STILLHOUSE_HOME']}" in log.read_text()
         for port in (environment["STILLHOUSE_API_PORT"], environment["STILLHOUSE_UI_PORT"]):
             url = f"http://127.0.0.1:{port}"
             assert url in log.read_text()

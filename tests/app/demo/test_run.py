@@ -13,9 +13,9 @@ from rich.console import Console
 
 from app.core.events import PhaseProgress
 from app.core.job_config import DistillConfig
-from app.demo.api import DemoApi, RequestRefused
+from app.demo.api import ApiFailed, DemoApi
 from app.demo.follow import PHASES
-from app.demo.run import QUESTIONS, Demo, DemoFailed, check_fall, demo_data, demo_job
+from app.demo.run import DATA, QUESTIONS, Demo, DemoFailed, check_fall, demo_job
 from tests.running_service import RunningService, running_service
 
 
@@ -29,7 +29,7 @@ def test_job_description_is_valid_and_trains_with_all_that_the_house_offers() ->
 
 
 def test_data_are_varied_and_do_not_hold_the_questions() -> None:
-    rows = [json.loads(line) for line in demo_data().read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()]
     prompts = {row["prompt"] if "prompt" in row else row["messages"][-1]["content"] for row in rows}
     assert len(rows) >= 250
     assert len(prompts) == len(rows)
@@ -63,7 +63,7 @@ class Told:
         self._file = io.StringIO()
         self.demo = Demo(
             api=DemoApi(house.settings.resolved_api_url),
-            console=Console(file=self._file, width=160),
+            console=Console(file=self._file, width=160, markup=False),
             tick=house.supervisor.tick,
             storage_url=house.settings.resolved_storage_url,
         )
@@ -128,5 +128,5 @@ def test_job_that_fails_is_told(house: RunningService, tiny_teacher: Path, tiny_
 
 @pytest.mark.slow
 def test_refused_submission_is_told(house: RunningService, tiny_rows: Path, tmp_path: Path) -> None:
-    with pytest.raises(RequestRefused, match="no-such-folder"):
+    with pytest.raises(ApiFailed, match="no-such-folder"):
         Told(house).demo.run(data=tiny_rows, job=tiny_job(tmp_path / "no-such-folder"))
