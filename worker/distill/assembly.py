@@ -93,15 +93,14 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], boo
     device = accelerator.device
     dtype = compute_dtype(config.training.precision, device)
     tokenizer = load_tokenizer(config.teacher.model)
-    teacher_model = load_model(config.teacher.model, device=device, dtype=dtype).requires_grad_(False)
+    teacher_model = load_model(config.teacher.model, device=device).requires_grad_(False)
     eos_ids = end_of_text_ids(teacher_model, tokenizer)
     encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=eos_ids)
     rows = read_rows(data, encoder)
     _stop_if(should_stop)
 
-    source = teacher_model if dtype == torch.float32 else load_model(config.teacher.model, device=device)
-    student_model = build_student(config.student, source.float(), tokenizer)
-    del source
+    student_model = build_student(config.student, teacher_model, tokenizer)
+    teacher_model = teacher_model.to(dtype)  # only now: the student starts from the weights as they are stored
     text_configs = [model.config.get_text_config() for model in (teacher_model, student_model)]
     check_context(
         rows,

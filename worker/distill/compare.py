@@ -85,7 +85,7 @@ class ModelCache:
         if isinstance(source, TrainedModel):
             return load_model(source.model, device=self._device), load_tokenizer(source.model)
         teacher, tokenizer = load_model(source.teacher, device=self._device), load_tokenizer(source.teacher)
-        return build_student(source.student, teacher.float(), tokenizer), tokenizer
+        return build_student(source.student, teacher, tokenizer), tokenizer
 
 
 def answer(

@@ -77,8 +77,14 @@ def load_model(model: str, *, device: torch.device, dtype: torch.dtype | None = 
 def student_from_teacher(
     teacher: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: FromTeacherStudent
 ) -> PreTrainedModel:
-    """A float32 copy of `teacher` with `config.layers` of its layers; it shares no tensor with the teacher."""
-    keep = kept_layers(teacher, tokenizer, count=config.layers, choice=config.choice)
+    """A float32 copy of `teacher` with `config.layers` of its layers; it shares no tensor with the teacher.
+
+    Layers are judged in the device's fastest type, whatever type the teacher is in: the same choice for every caller.
+    """
+    fastest = compute_dtype("auto", teacher.device)
+    judged = teacher if teacher.dtype == fastest else copy.deepcopy(teacher).to(fastest)
+    keep = kept_layers(judged, tokenizer, count=config.layers, choice=config.choice)
+    del judged
     student_config = copy.deepcopy(teacher.config)
     text_config = student_config.get_text_config()
     text_config.num_hidden_layers = len(keep)
