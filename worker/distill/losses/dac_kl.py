@@ -14,7 +14,8 @@ from torch import Tensor
 
 from app.core.job_config import DacKlLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
-from worker.distill.losses.dac_subnet import Mask, QuantileNet, class_log_probs, soft_mask
+from worker.distill.losses.dac_subnet import Mask, QuantileNet, soft_mask
+from worker.distill.losses.divergence import top_classes
 from worker.distill.types import Batch
 
 Normalise = Literal["none", "renorm", "rest_bucket"]
@@ -43,10 +44,8 @@ class DacKl(Loss):
 
     def forward(self, inputs: LossInputs) -> LossOutput:
         config = self._config
-        teacher_MV, student_MV = inputs.teacher_log_probs_MV, inputs.student_log_probs_MV
-        ids_MK = teacher_MV.topk(min(config.top_k, teacher_MV.shape[-1]), dim=-1).indices
-        teacher_MC, student_MC = class_log_probs(teacher_MV, ids_MK), class_log_probs(student_MV, ids_MK)
-        lower_M, upper_M = self._bounds(teacher_MC, student_MC, num_top=ids_MK.shape[-1])
+        teacher_MC, student_MC = top_classes(inputs, config.top_k)
+        lower_M, upper_M = self._bounds(teacher_MC, student_MC)
         own_mask = soft_mask(teacher_MC, lower_M, upper_M, kappa=config.kappa)
         mask = own_mask.with_floor(config.min_kept_mass)
         if config.subnet_objective == "density":
@@ -70,9 +69,9 @@ class DacKl(Loss):
             "collapsed mask use subnet_objective 'density' or 'fixed', or lower density_price"
         )
 
-    def _bounds(self, teacher_MC: Tensor, student_MC: Tensor, *, num_top: int) -> tuple[Tensor, Tensor]:
+    def _bounds(self, teacher_MC: Tensor, student_MC: Tensor) -> tuple[Tensor, Tensor]:
         if self.subnet is not None:
-            return self.subnet(teacher_MC[:, :num_top], student_MC[:, :num_top])
+            return self.subnet(teacher_MC[:, : self._config.top_k], student_MC[:, : self._config.top_k])
         any_M = teacher_MC[:, 0]
         return torch.full_like(any_M, self._config.fixed_lower), torch.full_like(any_M, self._config.fixed_upper)
 

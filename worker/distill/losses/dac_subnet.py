@@ -2,13 +2,11 @@
 
 Knows log-probabilities of a position's classes. Does not know the loss that is computed from what is kept.
 
-A position's classes, letter C: the teacher's K most probable ids, most probable first, and one bucket for all other
-ids (K = V leaves no bucket). The first is the *target class*; J = C - 1 are the classes *beside* it.
+Of a position's classes (letter C: `divergence.py`) the first is the *target class*; J = C - 1 are those *beside* it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -17,15 +15,6 @@ from torch.nn.functional import logsigmoid, pad
 
 # [ours] Log-probabilities below this look alike to f_sub; it is also what stands for classes that V does not have.
 _LOWEST = -20.0
-
-
-def class_log_probs(log_probs_MV: Tensor, ids_MK: Tensor) -> Tensor:
-    """Log-probabilities [M, C] of the classes. The bucket is a logsumexp: `1 - sum` would be <= 0 for peaked rows."""
-    top_MK = log_probs_MV.gather(-1, ids_MK)
-    if ids_MK.shape[-1] == log_probs_MV.shape[-1]:
-        return top_MK
-    bucket_M = log_probs_MV.scatter(-1, ids_MK, -math.inf).logsumexp(-1)
-    return torch.cat([top_MK, bucket_M[:, None]], dim=-1)
 
 
 class QuantileNet(nn.Module):

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.distill.losses.dac_subnet import Mask, QuantileNet, class_log_probs, soft_mask
+from worker.distill.losses.dac_subnet import Mask, QuantileNet, soft_mask
+from worker.distill.losses.divergence import class_log_probs
 
 # Classes: target 1/2, then 1/4, and a bucket of 1/4 (ids 2 and 3 together).
 P = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
@@ -14,21 +15,6 @@ TOP = torch.tensor([[0, 1]])
 
 def mask_of(lower: float, upper: float, *, kappa: float = 1000.0) -> Mask:
     return soft_mask(class_log_probs(P, TOP), torch.tensor([lower]), torch.tensor([upper]), kappa=kappa)
-
-
-def test_the_last_class_is_the_mass_of_all_other_ids():
-    torch.testing.assert_close(class_log_probs(P, TOP).exp(), torch.tensor([[0.5, 0.25, 0.25]]))
-
-
-def test_there_is_no_bucket_when_every_id_is_a_class():
-    assert class_log_probs(P, torch.tensor([[0, 1, 2, 3]])).shape == (1, 4)
-
-
-def test_the_bucket_of_a_peaked_row_keeps_its_tiny_mass():
-    """`1 - sum` would be 0 here: the top class rounds to probability 1."""
-    logits = torch.tensor([[40.0, 0.0, 0.0, -1.0]])
-    bucket = class_log_probs(logits.log_softmax(-1), torch.tensor([[0, 1]]))[0, 2]
-    assert bucket.item() == pytest.approx(math.log(1 + math.exp(-1)) - 40, abs=1e-4)
 
 
 # Middles of the classes beside the target: 0.5 + 0.25 / 2 = 0.625 and 0.75 + 0.25 / 2 = 0.875.

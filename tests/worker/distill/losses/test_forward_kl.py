@@ -2,8 +2,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.core.job_config import ForwardKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
@@ -30,8 +28,3 @@ def test_it_agrees_with_torch():
         inputs.student_log_probs_MV, inputs.teacher_log_probs_MV, log_target=True, reduction="sum"
     )
     torch.testing.assert_close(ForwardKl(ForwardKlLoss())(inputs).total, reference)
-
-
-@given(seed=st.integers(0, 10**6), size=st.integers(2, 40))
-def test_it_is_never_negative(seed, size):
-    assert ForwardKl(ForwardKlLoss())(random_inputs(seed, m=3, v=size)).total >= -1e-5

@@ -2,8 +2,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.core.job_config import ForwardKlLoss, ReverseKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
@@ -24,8 +22,3 @@ def test_it_is_the_forward_divergence_with_the_models_exchanged():
     inputs = random_inputs(1)
     exchanged = make_inputs(inputs.teacher_logits_MV, inputs.student_logits_MV.detach())
     torch.testing.assert_close(ReverseKl(ReverseKlLoss())(inputs).total, ForwardKl(ForwardKlLoss())(exchanged).total)
-
-
-@given(seed=st.integers(0, 10**6), size=st.integers(2, 40))
-def test_it_is_never_negative(seed, size):
-    assert ReverseKl(ReverseKlLoss())(random_inputs(seed, m=3, v=size)).total >= -1e-5

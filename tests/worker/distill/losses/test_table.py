@@ -4,6 +4,8 @@ from typing import get_args
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.core.job_config import DacKlLoss, LossConfig, SftLoss, SpanLoss
 from tests.worker.distill.loss_cases import (
@@ -152,6 +154,19 @@ def test_equal_models_have_no_divergence(config):
         make_inputs(inputs.teacher_logits_MV.clone(), inputs.teacher_logits_MV, pairs=[(0, 1)])
     ).total
     assert total.item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "config", [c for c in DIVERGENCES if not isinstance(c, DacKlLoss) or c.normalise != "none"], ids=name
+)
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10**6), size=st.integers(5, 40), sharpness=st.floats(0.05, 30))
+def test_a_divergence_is_never_negative(config, seed, size, sharpness):
+    """DAC-KL's literal form is none: its sign is tested in test_dac_kl.py."""
+    random = torch.Generator().manual_seed(seed)
+    student, teacher = (sharpness * torch.randn(4, size, generator=random) for _ in range(2))
+    inputs = make_inputs(student, teacher, pairs=[(0, 1), (1, 2), (2, 3)])
+    assert build_loss(config)(inputs).total >= -1e-4
 
 
 @every_loss
