@@ -160,11 +160,59 @@ class SftLoss(_Loss):
 
 
 class ForwardKlLoss(_Loss):
+    """KL(teacher‖student)."""
+
     kind: Literal["forward_kl"] = "forward_kl"
 
 
 class ReverseKlLoss(_Loss):
+    """KL(student‖teacher)."""
+
     kind: Literal["reverse_kl"] = "reverse_kl"
+
+
+class JsdLoss(_Loss):
+    """Generalised Jensen-Shannon divergence (GKD, Eq. 1)."""
+
+    kind: Literal["jsd"] = "jsd"
+    beta: float = Field(
+        0.5, gt=0, lt=1, description="The teacher's share of the mixture; low acts like forward_kl, high like reverse."
+    )
+
+
+class SkewKlLoss(_Loss):
+    """KL(teacher‖mixture) (DistiLLM)."""
+
+    kind: Literal["skew_kl"] = "skew_kl"
+    alpha: float = Field(0.1, gt=0, lt=1, description="The teacher's share of the mixture; the student has the rest.")
+
+
+class SkewReverseKlLoss(_Loss):
+    """KL(student‖mixture) (DistiLLM)."""
+
+    kind: Literal["skew_reverse_kl"] = "skew_reverse_kl"
+    alpha: float = Field(0.1, gt=0, lt=1, description="The student's share of the mixture; the teacher has the rest.")
+
+
+class TvdLoss(_Loss):
+    """Total variation distance (f-DISTILL)."""
+
+    kind: Literal["tvd"] = "tvd"
+
+
+class TopKKlLoss(_Loss):
+    """Forward KL of the teacher's likeliest tokens; all others are one class (a control for dac_kl)."""
+
+    kind: Literal["topk_kl"] = "topk_kl"
+    top_k: int = Field(32, ge=1, description="[ours] How many tokens are kept.")
+
+
+class TopPKlLoss(_Loss):
+    """Forward KL of the teacher's nucleus; all other tokens are one class (a control for dac_kl)."""
+
+    kind: Literal["topp_kl"] = "topp_kl"
+    top_p: float = Field(0.95, gt=0, le=1, description="[ours] The teacher's mass that the kept tokens hold.")
+    max_classes: int = Field(256, ge=1, description="[ours] Largest nucleus, the one of a flat distribution.")
 
 
 class DacKlLoss(_Loss):
@@ -208,7 +256,20 @@ class SpanLoss(_Loss):
     average: Literal["pairs", "spans"] = Field("pairs", description="[ours] What the sum is divided by.")
 
 
-LossConfig = Annotated[SftLoss | ForwardKlLoss | ReverseKlLoss | DacKlLoss | SpanLoss, Field(discriminator="kind")]
+LossConfig = Annotated[
+    SftLoss
+    | ForwardKlLoss
+    | ReverseKlLoss
+    | JsdLoss
+    | SkewKlLoss
+    | SkewReverseKlLoss
+    | TvdLoss
+    | TopKKlLoss
+    | TopPKlLoss
+    | DacKlLoss
+    | SpanLoss,
+    Field(discriminator="kind"),
+]
 
 # --- training and evaluation --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from app.core.job_config import DacKlLoss, SftLoss, SpanLoss
+from app.core.job_config import DacKlLoss, JsdLoss, SftLoss, SpanLoss, TopKKlLoss, TopPKlLoss
 from worker.distill.losses.base import LossInputs
 from worker.distill.losses.table import LOSSES
 from worker.distill.objective import Objective
@@ -21,6 +21,11 @@ PAD, EOS = 0, 2
 _DAC = {"top_k": 6, "hidden_size": 8, "kappa": 20.0}
 VARIANTS = [
     SftLoss(rows="all"),
+    JsdLoss(beta=0.9),
+    TopKKlLoss(top_k=1),
+    TopKKlLoss(top_k=4),
+    TopPKlLoss(top_p=0.5),
+    TopPKlLoss(top_p=1.0, max_classes=4),
     *[SpanLoss(distance=d, average=a) for d in ("l2_squared", "l2") for a in ("pairs", "spans")],
     *[
         DacKlLoss(normalise=n, subnet_objective=o, **_DAC)
@@ -33,8 +38,10 @@ DIVERGENCES = [case for case in CASES if not isinstance(case, SftLoss)]
 
 
 def name(config: Any) -> str:
-    changed = config.model_dump(exclude_defaults=True, exclude={"top_k", "hidden_size", "kappa"})
-    return "-".join([config.kind, *(f"{value}" for key, value in changed.items() if key != "kind")])
+    changed = config.model_dump(exclude_defaults=True, exclude={"kind", "hidden_size", "kappa"})
+    if isinstance(config, DacKlLoss):
+        changed.pop("top_k", None)
+    return "-".join([config.kind, *map(str, changed.values())])
 
 
 def make_inputs(
