@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.core.recipes import RECIPES, with_recipe
+from app.core.recipes import RECIPES, with_recipe, without_recipe
 from ui.config_schema import ConfigSchema
 
 Job = dict[str, Any]
@@ -87,9 +87,8 @@ def first_job(schema: ConfigSchema, *, teacher: str = "", dataset_id: str = "", 
 
 
 def with_recipe_defaults(job: Mapping[str, Any], recipe: str, schema: ConfigSchema) -> Job:
-    """A copy of `job` with the sections that `recipe` fills set to its own, spelled out as far as the form goes."""
-    config = {k: v for k, v in job.get("config", {}).items() if k not in RECIPES[recipe]}
-    filled = with_recipe({**config, "recipe": recipe})
+    """A copy of `job` with what recipes fill set to `recipe`'s, spelled out as far as the form goes."""
+    filled = with_recipe({**without_recipe(job.get("config", {})), "recipe": recipe})
     kind = filled["sampling"]["kind"]
     filled["sampling"] = {
         **filled["sampling"],

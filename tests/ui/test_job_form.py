@@ -76,6 +76,12 @@ def test_recipe_resets_its_sections_only(job: job_form.Job, schema: ConfigSchema
     assert list(new)[:2] == ["recipe", "teacher"]
 
 
+def test_a_recipe_that_sets_a_field_of_the_data_keeps_the_data_set(job: job_form.Job, schema: ConfigSchema) -> None:
+    seqkd = job_form.with_recipe_defaults(job, "seqkd", schema)
+    assert seqkd["config"]["data"] == {**job["config"]["data"], "responses": "teacher"}
+    assert job_form.with_recipe_defaults(seqkd, "kd", schema)["config"]["data"] == job["config"]["data"]
+
+
 def test_values_of_a_short_job_are_what_its_recipe_means(schema: ConfigSchema) -> None:
     values = job_form.values_of({"config": {"recipe": "sft"}}, schema)
     assert (values["weight:sft"], values["weight:span"], values["rounds"]) == (1.0, 0, 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 
 from app.core.job_config import DistillConfig
-from app.core.recipes import RECIPES, RecipeName, with_recipe
+from app.core.recipes import RECIPES, RecipeName, with_recipe, without_recipe
 
 MINIMAL: dict[str, Any] = {
     "teacher": {"model": "a/teacher"},
@@ -21,6 +22,7 @@ def test_every_recipe_makes_a_whole_description_and_says_what_it_is_for(name: st
     config = DistillConfig.model_validate({**MINIMAL, "recipe": name})
     assert [loss.kind for loss in config.losses] == [loss["kind"] for loss in RECIPES[name]["losses"]]
     assert RECIPES[name]["summary"].endswith(".")
+    assert "arXiv" in RECIPES[name]["paper"]
 
 
 def test_names_and_table_agree() -> None:
@@ -40,7 +42,35 @@ def test_another_kind_takes_nothing_from_the_recipe_and_given_losses_replace_its
     assert filled["losses"] == [{"kind": "forward_kl"}]
 
 
+def test_a_recipe_fills_a_field_of_the_data_and_leaves_the_rest_to_the_user() -> None:
+    data = {"kind": "file", "path": "rows.jsonl", "dev_rows": 3}
+    filled = with_recipe({"recipe": "seqkd", "data": data})
+    assert filled["data"] == {**data, "responses": "teacher"}
+    assert with_recipe({"recipe": "seqkd", "data": {**data, "responses": "given"}})["data"]["responses"] == "given"
+
+
+def test_a_recipe_makes_no_data_up() -> None:
+    with pytest.raises(ValidationError) as caught:
+        DistillConfig.model_validate({"recipe": "seqkd", **{k: v for k, v in MINIMAL.items() if k != "data"}})
+    assert [(error["loc"], error["type"]) for error in caught.value.errors()] == [(("data",), "missing")]
+
+
+@pytest.mark.parametrize("before", RECIPES)
+@pytest.mark.parametrize("after", RECIPES)
+def test_another_recipe_means_what_it_means_from_the_start(before: str, after: str) -> None:
+    old = DistillConfig.model_validate({**MINIMAL, "recipe": before, "training": {"seed": 7}})
+    new = DistillConfig.model_validate({**without_recipe(old.model_dump(mode="json")), "recipe": after})
+    assert new == DistillConfig.model_validate({**MINIMAL, "recipe": after, "training": {"seed": 7}})
+
+
+def test_no_two_recipes_describe_the_same_run() -> None:
+    configs = [DistillConfig.model_validate({**MINIMAL, "recipe": name}) for name in RECIPES]
+    runs = [config.model_dump(exclude={"recipe"}) for config in configs]
+    assert all(one != other for i, one in enumerate(runs) for other in runs[:i])
+
+
 def test_the_input_is_not_changed() -> None:
-    raw: dict[str, Any] = {"scrg": {}}
+    raw: dict[str, Any] = {"recipe": "seqkd", "scrg": {}, "data": {"responses": "given"}}
     with_recipe(raw)
-    assert raw == {"scrg": {}}
+    without_recipe(raw)
+    assert raw == {"recipe": "seqkd", "scrg": {}, "data": {"responses": "given"}}
