@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.core.errors import Cancelled
 from app.core.events import Emit, PhaseProgress, RunStarted
@@ -90,30 +90,17 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], boo
     emit(PhaseProgress(phase="loading"))
     check_models(config)
     accelerator = Accelerator()
-    device = accelerator.device
-    dtype = compute_dtype(config.training.precision, device)
+    dtype = compute_dtype(config.training.precision, accelerator.device)
     tokenizer = load_tokenizer(config.teacher.model)
-    teacher_model = load_model(config.teacher.model, device=device).requires_grad_(False)
-    eos_ids = end_of_text_ids(teacher_model, tokenizer)
-    encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=eos_ids)
+    teacher_model = load_model(config.teacher.model, device=accelerator.device).requires_grad_(False)
+    encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=end_of_text_ids(teacher_model, tokenizer))
     rows = read_rows(data, encoder)
     _stop_if(should_stop)
-
     student_model = build_student(config.student, teacher_model, tokenizer)
     teacher_model = teacher_model.to(dtype)  # only now: the student starts from the weights as they are stored
-    text_configs = [model.config.get_text_config() for model in (teacher_model, student_model)]
-    check_context(
-        rows,
-        context=min(text.max_position_embeddings for text in text_configs),
-        max_new_tokens=config.sampling.max_new_tokens,
-        max_response_tokens=data.max_response_tokens,
-    )
-    vocabulary_size = min(text.vocab_size for text in text_configs)
-    can_split = config.training.logits == "chunked"
-    teacher = SplitModel(teacher_model, vocabulary_size=vocabulary_size, split=can_split)
-    student = SplitModel(student_model, vocabulary_size=vocabulary_size, split=can_split)
+    _check_context(config, rows, teacher_model, student_model)
+    teacher, student = _split_models(config, teacher_model, student_model)
     _stop_if(should_stop)
-
     pad_id = tokenizer.pad_token_id or 0
     rows = complete(
         rows,
@@ -135,38 +122,63 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], boo
         teacher=teacher,
         student=student,
         sampler=SamplingCopy(student, dtype=dtype),
-        objective=Objective(config.losses).to(device),
+        objective=Objective(config.losses).to(accelerator.device),
         spans=spans,
         settings=SamplingSettings(
             max_new_tokens=config.sampling.max_new_tokens,
             temperature=config.sampling.temperature,
             top_p=config.sampling.top_p,
-            eos_ids=eos_ids,
+            eos_ids=encoder.eos_ids,
             pad_id=pad_id,
         ),
         train_rows=train_rows,
-        held_out=HeldOut.prepare(
-            dev_rows,
-            [
-                _batch(ground_truth(dev_rows[i : i + config.training.batch_size]), spans, pad_id, device)
-                for i in range(0, len(dev_rows), config.training.batch_size)
-            ],
-            teacher=teacher,
-        ),
+        held_out=_hold_out(dev_rows, teacher, spans=spans, size=config.training.batch_size, pad_id=pad_id),
     )
-    emit(
-        RunStarted(
-            teacher_parameters=teacher_model.num_parameters(),
-            student_parameters=student_model.num_parameters(),
-            vocabulary_size=vocabulary_size,
-            train_rows=len(train_rows),
-            dev_rows=len(dev_rows),
-            max_steps=config.training.max_steps,
-            device=str(device),
-            precision=str(dtype).removeprefix("torch."),
-        )
-    )
+    emit(_started(assembly))
     return assembly
+
+
+def _check_context(
+    config: DistillConfig, rows: Sequence[Row], teacher: PreTrainedModel, student: PreTrainedModel
+) -> None:
+    contexts = [model.config.get_text_config().max_position_embeddings for model in (teacher, student)]
+    check_context(
+        rows,
+        context=min(contexts),
+        max_new_tokens=config.sampling.max_new_tokens,
+        max_response_tokens=config.data.max_response_tokens,
+    )
+
+
+def _split_models(
+    config: DistillConfig, teacher: PreTrainedModel, student: PreTrainedModel
+) -> tuple[SplitModel, SplitModel]:
+    """Both cut to the ids they share: vocabularies may differ by padding at the end."""
+    shared = min(model.config.get_text_config().vocab_size for model in (teacher, student))
+    can_split = config.training.logits == "chunked"
+    return (
+        SplitModel(teacher, vocabulary_size=shared, split=can_split),
+        SplitModel(student, vocabulary_size=shared, split=can_split),
+    )
+
+
+def _hold_out(rows: Sequence[Row], teacher: SplitModel, *, spans: SpanFinder | None, size: int, pad_id: int) -> HeldOut:
+    parts = [rows[i : i + size] for i in range(0, len(rows), size)]
+    batches = [_batch(ground_truth(part), spans, pad_id, teacher.device) for part in parts]
+    return HeldOut.prepare(rows, batches, teacher=teacher)
+
+
+def _started(run: Assembly) -> RunStarted:
+    return RunStarted(
+        teacher_parameters=run.teacher.model.num_parameters(),
+        student_parameters=run.student.model.num_parameters(),
+        vocabulary_size=run.teacher.vocabulary_size,
+        train_rows=len(run.train_rows),
+        dev_rows=len(run.held_out.rows),
+        max_steps=run.config.training.max_steps,
+        device=str(run.device),
+        precision=str(run.dtype).removeprefix("torch."),
+    )
 
 
 def _stop_if(should_stop: Callable[[], bool]) -> None:
