@@ -20,7 +20,7 @@ WRONG = "sh-wrong"
 # Help where the schema has none, or speaks to readers of the API rather than of this form.
 HELP: Mapping[str, str] = {
     "name": "Any name that you will recognise in the list of jobs.",
-    "recipe": "Sets sampling, correction and losses; change them below as you like.",
+    "recipe": "Sets sampling, correction and losses, and who writes the responses; change them as you like.",
     "dataset": "Uploaded data sets, newest first.",
     "sampling_kind": "Where training sequences come from.",
     "max_new_tokens": "Longest sampled answer.",
@@ -31,8 +31,6 @@ HELP: Mapping[str, str] = {
     "learning_rate": "Peak of the schedule.",
     "seed": "Repeats a run.",
     WEIGHT + "sft": "The data’s own tokens.",
-    WEIGHT + "forward_kl": "KL(teacher‖student).",
-    WEIGHT + "reverse_kl": "KL(student‖teacher).",
     WEIGHT + "dac_kl": "Clipped divergence.",
     WEIGHT + "span": "Tokens inside phrases.",
 }

@@ -172,7 +172,10 @@ class ReverseKlLoss(_Loss):
 
 
 class JsdLoss(_Loss):
-    """Generalised Jensen-Shannon divergence (GKD, Eq. 1)."""
+    """Both against their mixture.
+
+    The generalised Jensen-Shannon divergence of GKD, Eq. 1.
+    """
 
     kind: Literal["jsd"] = "jsd"
     beta: float = Field(
@@ -181,34 +184,46 @@ class JsdLoss(_Loss):
 
 
 class SkewKlLoss(_Loss):
-    """KL(teacher‖mixture) (DistiLLM)."""
+    """KL(teacher‖mixture).
+
+    The skewed KL divergence of DistiLLM.
+    """
 
     kind: Literal["skew_kl"] = "skew_kl"
     alpha: float = Field(0.1, gt=0, lt=1, description="The teacher's share of the mixture; the student has the rest.")
 
 
 class SkewReverseKlLoss(_Loss):
-    """KL(student‖mixture) (DistiLLM)."""
+    """KL(student‖mixture).
+
+    The skewed reverse KL divergence of DistiLLM.
+    """
 
     kind: Literal["skew_reverse_kl"] = "skew_reverse_kl"
     alpha: float = Field(0.1, gt=0, lt=1, description="The student's share of the mixture; the teacher has the rest.")
 
 
 class TvdLoss(_Loss):
-    """Total variation distance (f-DISTILL)."""
+    """Total variation, 0 to 1."""
 
     kind: Literal["tvd"] = "tvd"
 
 
 class TopKKlLoss(_Loss):
-    """Forward KL of the teacher's likeliest tokens; all others are one class (a control for dac_kl)."""
+    """KL of k tokens and a rest.
+
+    The teacher's likeliest tokens; all others are one class. A control for dac_kl's learned mask.
+    """
 
     kind: Literal["topk_kl"] = "topk_kl"
     top_k: int = Field(32, ge=1, description="[ours] How many tokens are kept.")
 
 
 class TopPKlLoss(_Loss):
-    """Forward KL of the teacher's nucleus; all other tokens are one class (a control for dac_kl)."""
+    """KL of a nucleus and a rest.
+
+    The fewest tokens that hold the teacher's mass top_p; all others are one class. A control for dac_kl's learned mask.
+    """
 
     kind: Literal["topp_kl"] = "topp_kl"
     top_p: float = Field(0.95, gt=0, le=1, description="[ours] The teacher's mass that the kept tokens hold.")
