@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from app.core.errors import Cancelled, NonFiniteLoss, NothingToLearn
 from app.core.events import Event, StepDone
 from app.core.job_config import DistillConfig
+from app.core.recipes import RECIPES
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.assembly import assemble
 from worker.distill.export import weights_sha256
@@ -74,6 +75,19 @@ def test_a_run_reports_and_leaves_a_student_that_plain_transformers_loads(
     prompt = AutoTokenizer.from_pretrained(student.folder)("the dog", return_tensors="pt")
     assert loaded.generate(**prompt, max_new_tokens=2, do_sample=False).shape == (1, prompt.input_ids.shape[1] + 2)
     assert weights_sha256(load_model(str(tiny_teacher), device=torch.device("cpu"))) == teacher_before
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_trains(recipe: str, make_config: MakeConfig, tmp_path: Path) -> None:
+    kind = RECIPES[recipe]["sampling"]["kind"]
+    config = make_config(recipe=recipe, sampling={"kind": kind, "max_new_tokens": 6}, training={"max_steps": 2})
+    student, events = run(config, tmp_path)
+    for loss in config.losses:
+        assert math.isfinite(student.metrics[f"after/eval/loss/{loss.kind}"])
+    assert all(event.metrics["train/grad_norm"] > 0 for event in steps_of(events))
+    writing = [event for event in events if event.kind == "phase" and event.phase == "teacher_responses"]
+    rows = len(config.data.path.read_text().splitlines())
+    assert {event.total for event in writing} == ({rows} if recipe == "seqkd" else set())
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(make_config: MakeConfig, tmp_path: Path) -> None:
