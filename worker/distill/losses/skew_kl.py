@@ -23,9 +23,8 @@ class SkewKl(Divergence):
         self._alpha = config.alpha
 
     def at_positions(self, inputs: LossInputs) -> Tensor:
-        teacher_MV = inputs.teacher_log_probs_MV
-        mixture_MV = log_mixture(teacher_MV, inputs.student_log_probs_MV, self._alpha)
-        return kl(inputs.teacher_probs_MV, teacher_MV, mixture_MV)
+        teacher_MV, student_MV = inputs.teacher_log_probs_MV, inputs.student_log_probs_MV
+        return _skewed(inputs.teacher_probs_MV, teacher_MV, student_MV, self._alpha)
 
 
 class SkewReverseKl(Divergence):
@@ -39,6 +38,9 @@ class SkewReverseKl(Divergence):
         self._alpha = config.alpha
 
     def at_positions(self, inputs: LossInputs) -> Tensor:
-        student_MV = inputs.student_log_probs_MV
-        mixture_MV = log_mixture(student_MV, inputs.teacher_log_probs_MV, self._alpha)
-        return kl(inputs.student_probs_MV, student_MV, mixture_MV)
+        teacher_MV, student_MV = inputs.teacher_log_probs_MV, inputs.student_log_probs_MV
+        return _skewed(inputs.student_probs_MV, student_MV, teacher_MV, self._alpha)
+
+
+def _skewed(first: Tensor, log_first: Tensor, log_second: Tensor, alpha: float) -> Tensor:
+    return kl(first, log_first, log_mixture(log_first, log_second, alpha))
