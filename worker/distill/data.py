@@ -21,7 +21,11 @@ from app.core.job_config import FileData
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt as ids, and its response where there is one. `number` is the row's 1-based place in the file."""
+    """One prompt as ids. `number` is the row's 1-based place in the file.
+
+    `response_ids` is what is trained on; `reference` is the data's own response, which answers are measured against
+    (the teacher's where the data has none).
+    """
 
     number: int
     prompt: str
@@ -113,9 +117,11 @@ def _row(number: int, line: str, config: FileData, encoder: PromptEncoder) -> Ro
             f"(now {config.max_prompt_tokens})",
             "data.max_prompt_tokens",
         )
-    reference = raw.get("response") if config.responses == "given" else None
-    response_ids = encoder.response(reference, max_tokens=config.max_response_tokens) if reference else None
-    return Row(number, prompt, prompt_ids, reference or None, response_ids)
+    reference = raw.get("response") or None
+    response_ids = None
+    if reference and config.responses == "given":
+        response_ids = encoder.response(reference, max_tokens=config.max_response_tokens)
+    return Row(number, prompt, prompt_ids, reference, response_ids)
 
 
 def check_context(rows: Sequence[Row], *, context: int, max_new_tokens: int, max_response_tokens: int) -> None:

@@ -70,7 +70,8 @@ def complete(
     )
     for done, (k, response_ids) in enumerate(written, start=1):
         i = missing[k]
-        completed[i] = replace(rows[i], response_ids=response_ids, reference=encoder.text(response_ids))
+        reference = rows[i].reference or encoder.text(response_ids)
+        completed[i] = replace(rows[i], response_ids=response_ids, reference=reference)
         if done % batch_size == 0 or done == len(missing):
             emit(PhaseProgress(phase="teacher_responses", done=done, total=len(missing)))
             if should_stop():
@@ -102,7 +103,7 @@ def main() -> None:
     settings = greedy(max_new_tokens=args.max_new_tokens, encoder=encoder, pad_id=tokenizer.pad_token_id or 0)
     for _ in range(1 + args.retries):
         rows = complete(
-            [row if _ended(row, encoder) else replace(row, response_ids=None) for row in rows],
+            [row if _ended(row, encoder) else replace(row, response_ids=None, reference=None) for row in rows],
             teacher=SplitModel(model, vocabulary_size=len(tokenizer)),
             encoder=encoder,
             settings=settings,

@@ -105,10 +105,12 @@ def test_a_missing_file_is_named(encoder: PromptEncoder, tmp_path: Path) -> None
         read_rows(FileData(path=tmp_path / "nothing.jsonl"), encoder)
 
 
-def test_given_responses_are_ignored_when_the_teacher_writes_them_all(encoder: PromptEncoder, tmp_path: Path) -> None:
+def test_given_responses_stay_as_references_when_the_teacher_writes_what_is_trained_on(
+    encoder: PromptEncoder, tmp_path: Path
+) -> None:
     data = write(tmp_path / "a.jsonl", user("the dog", "sings")).model_copy(update={"responses": "teacher"})
     [row] = read_rows(data, encoder)
-    assert (row.response_ids, row.reference) == (None, None)
+    assert (row.response_ids, row.reference) == (None, "sings")
 
 
 def test_context_counts_prompt_and_longest_response() -> None:

@@ -25,6 +25,7 @@ def encoder(tiny_teacher: Path) -> PromptEncoder:
 def test_missing_responses_are_the_models_own_greedy_ones(teacher_lm: SplitModel, encoder: PromptEncoder) -> None:
     rows = [Row(i, "", prompt, None, None) for i, prompt in enumerate(PROMPTS, start=1)]
     rows[1] = Row(2, "", PROMPTS[1], "given", (9, 2))
+    rows[3] = Row(4, "", PROMPTS[3], "the data's own", None)
     events: list[Event] = []
     completed = complete(
         rows,
@@ -43,7 +44,8 @@ def test_missing_responses_are_the_models_own_greedy_ones(teacher_lm: SplitModel
             torch.tensor([row.prompt_ids]), max_new_tokens=6, do_sample=False, eos_token_id=2, pad_token_id=0
         )[0, len(row.prompt_ids) :]
         assert row.response_ids == tuple(expected.tolist())
-        assert row.reference == encoder.text(row.response_ids)
+    assert completed[0].reference == encoder.text(completed[0].response_ids or ())
+    assert completed[3].reference == "the data's own"
     assert [(e.done, e.total) for e in events if e.kind == "phase"] == [(2, 3), (3, 3)]
 
 
