@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from app.core.job_config import DacKlLoss, ForwardKlLoss, LossConfig, SftLoss, SpanLoss
+from app.core.loss_config import DacKlLoss, ForwardKlLoss, LossConfig, SftLoss, SpanLoss
 from worker.distill.objective import Objective
 from worker.distill.types import Batch, SpanPairs, TokenSequence, make_batch
 

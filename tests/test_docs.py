@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from app.core.job_config import LossConfig
+from app.core.loss_config import LossConfig
 from app.core.recipes import RECIPES
 from app.core.settings import ServiceSettings
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from app.core.errors import NonFiniteLoss, NothingToLearn
 from app.core.events import Warned
-from app.core.job_config import LossConfig
+from app.core.loss_config import LossConfig
 from worker.distill.losses.base import Loss, LossInputs
 from worker.distill.losses.table import build_loss
 from worker.distill.types import Batch

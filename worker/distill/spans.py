@@ -19,7 +19,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from app.core.errors import MissingDependency
-from app.core.job_config import LossConfig, SpanLoss
+from app.core.loss_config import LossConfig, SpanLoss
 from worker.distill.types import SpanPairs, TokenSequence
 
 # Start and end (exclusive): of characters in a text, or of tokens in a response.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from app.core.job_config import DacKlLoss, JsdLoss, SftLoss, SpanLoss, TopKKlLoss, TopPKlLoss
+from app.core.loss_config import DacKlLoss, JsdLoss, SftLoss, SpanLoss, TopKKlLoss, TopPKlLoss
 from worker.distill.losses.base import LossInputs
 from worker.distill.losses.table import LOSSES
 from worker.distill.objective import Objective

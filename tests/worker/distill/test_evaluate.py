@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.core.job_config import ForwardKlLoss, SftLoss
+from app.core.loss_config import ForwardKlLoss, SftLoss
 from tests.worker.distill.conftest import PROMPTS
 from worker.distill.data import Row
 from worker.distill.evaluate import Answered, HeldOut, divergence, evaluate, response_states, rouge_l

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.errors import NonFiniteLoss, NothingToLearn
-from app.core.job_config import DacKlLoss, ForwardKlLoss, ReverseKlLoss, SftLoss, SpanLoss
+from app.core.loss_config import DacKlLoss, ForwardKlLoss, ReverseKlLoss, SftLoss, SpanLoss
 from tests.worker.distill.loss_cases import PAD, Toy, V, assert_same, make_pairs, make_sequences, random_inputs, run
 from worker.distill.losses.base import LossInputs
 from worker.distill.objective import Objective

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from app.core.errors import MissingDependency
-from app.core.job_config import DacKlLoss, SpanLoss
+from app.core.loss_config import DacKlLoss, SpanLoss
 from tests.tiny_models import WORDS, make_tokenizer
 from worker.distill.spans import (
     RandomChunker,

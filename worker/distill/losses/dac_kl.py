@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from app.core.job_config import DacKlLoss
+from app.core.loss_config import DacKlLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
 from worker.distill.losses.dac_subnet import Mask, QuantileNet, soft_mask
 from worker.distill.losses.divergence import top_classes

@@ -12,7 +12,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from app.core.job_config import LossConfig
+from app.core.loss_config import LossConfig
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
 from worker.distill.types import Batch
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from app.core.job_config import TopKKlLoss, TopPKlLoss
+from app.core.loss_config import TopKKlLoss, TopPKlLoss
 from worker.distill.losses.base import LossInputs
 from worker.distill.losses.divergence import Divergence, kl, top_classes, with_rest
 

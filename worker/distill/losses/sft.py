@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from app.core.job_config import SftLoss
+from app.core.loss_config import SftLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
 from worker.distill.types import Batch
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from app.core.job_config import SkewKlLoss, SkewReverseKlLoss
+from app.core.loss_config import SkewKlLoss, SkewReverseKlLoss
 from worker.distill.losses.base import LossInputs
 from worker.distill.losses.divergence import Divergence, kl, log_mixture
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from app.core.job_config import SpanLoss
+from app.core.loss_config import SpanLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
 from worker.distill.types import Batch
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.core.job_config import (
+from app.core.loss_config import (
     DacKlLoss,
     ForwardKlLoss,
     JsdLoss,

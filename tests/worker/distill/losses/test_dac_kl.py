@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from app.core.job_config import DacKlLoss
+from app.core.loss_config import DacKlLoss
 from tests.worker.distill.loss_cases import make_inputs
 from worker.distill.losses.dac_kl import DacKl
 

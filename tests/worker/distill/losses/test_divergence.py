@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from app.core.job_config import ForwardKlLoss
+from app.core.loss_config import ForwardKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.divergence import Divergence, class_log_probs, kl, log_mixture, top_classes, with_rest
 

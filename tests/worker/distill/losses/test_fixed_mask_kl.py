@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.job_config import DacKlLoss, ForwardKlLoss, TopKKlLoss, TopPKlLoss
+from app.core.loss_config import DacKlLoss, ForwardKlLoss, TopKKlLoss, TopPKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.dac_kl import DacKl
 from worker.distill.losses.fixed_mask_kl import TopKKl, TopPKl

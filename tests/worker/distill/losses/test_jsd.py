@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.job_config import ForwardKlLoss, JsdLoss, ReverseKlLoss
+from app.core.loss_config import ForwardKlLoss, JsdLoss, ReverseKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.forward_kl import ForwardKl
 from worker.distill.losses.jsd import Jsd

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from app.core.job_config import ForwardKlLoss, ReverseKlLoss
+from app.core.loss_config import ForwardKlLoss, ReverseKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.forward_kl import ForwardKl
 from worker.distill.losses.reverse_kl import ReverseKl

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from app.core.job_config import SftLoss
+from app.core.loss_config import SftLoss
 from tests.worker.distill.loss_cases import make_inputs
 from worker.distill.losses.sft import Sft
 

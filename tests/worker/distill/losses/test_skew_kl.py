@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.job_config import SkewKlLoss, SkewReverseKlLoss
+from app.core.loss_config import SkewKlLoss, SkewReverseKlLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.skew_kl import SkewKl, SkewReverseKl
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from app.core.job_config import SpanLoss
+from app.core.loss_config import SpanLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.span import Span
 

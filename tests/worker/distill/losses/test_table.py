@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.job_config import DacKlLoss, LossConfig, SftLoss, SpanLoss
+from app.core.loss_config import DacKlLoss, LossConfig, SftLoss, SpanLoss
 from tests.worker.distill.loss_cases import (
     CASES,
     DIVERGENCES,

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.job_config import TvdLoss
+from app.core.loss_config import TvdLoss
 from tests.worker.distill.loss_cases import make_inputs, random_inputs
 from worker.distill.losses.tvd import Tvd
 
