@@ -38,6 +38,16 @@ def dockerfile_commands() -> Mapping[str, list[str]]:
     return found
 
 
+def environment_of(compose: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    """What a worker's container adds to the environment, by image and by compose file; empty for the others."""
+    service = compose["services"].get(f"worker-{name}")
+    if service is None:
+        return {}
+    image = re.search(r"^ENV (REMAP_SIGTERM.*)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    assert image is not None
+    return dict(pair.split("=") for pair in image[1].split()) | service["environment"]
+
+
 def test_dockerfile_is_clean() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     result = subprocess.run([hadolint, "--no-color", ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
@@ -74,6 +84,7 @@ def test_containers_run_what_up_runs(compose: Mapping[str, Any]) -> None:
         assert command[:2] == [sys.executable, "-m"]
         expected = ["python", "-m", *command[2:]] if child.name == "ui" else command[2:]
         assert containers[child.name] == expected, child.name
+        assert child.environment.items() <= environment_of(compose, child.name).items()
 
 
 def test_only_the_worker_reserves_a_gpu_and_nothing_is_public(compose: Mapping[str, Any]) -> None:
