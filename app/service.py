@@ -21,8 +21,8 @@ from app.supervisor import Child, Supervisor
 READY_TIMEOUT_S = 180.0
 # Training takes every core it gets; on a small machine the API, the page and comparisons must still answer.
 TRAINING_NICE = 5
-# OpenMP's threads wait for each other by spinning, which alone is fastest. Beside a training that spins too, a comparison
-# on the same two cores made 1 to 3 tokens a second; waiting passively it makes 21 to 25 (SmolLM2-135M, 28 % less alone).
+# OpenMP's threads wait for each other by spinning, which is fastest alone. Beside a training that spins too, comparing
+# SmolLM2-135M on the same two cores made 1 to 3 tokens a second; waiting passively it makes 21 to 25 (28 % less alone).
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
