@@ -108,6 +108,7 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], boo
         encoder=encoder,
         settings=greedy(max_new_tokens=data.max_response_tokens, encoder=encoder, pad_id=pad_id),
         batch_size=config.training.batch_size,
+        generator=torch.Generator().manual_seed(config.training.seed),
         emit=emit,
         should_stop=should_stop,
     )

@@ -52,6 +52,7 @@ def complete(
     encoder: PromptEncoder,
     settings: SamplingSettings,
     batch_size: int,
+    generator: torch.Generator,
     emit: Emit,
     should_stop: Callable[[], bool],
 ) -> list[Row]:
@@ -66,7 +67,7 @@ def complete(
         [rows[i].prompt_ids for i in missing],
         settings=settings,
         batch_size=batch_size,
-        generator=torch.Generator().manual_seed(0),
+        generator=generator,
     )
     for done, (k, response_ids) in enumerate(written, start=1):
         i = missing[k]
@@ -99,19 +100,14 @@ def main() -> None:
     encoder = PromptEncoder(tokenizer, template="chat", eos_ids=end_of_text_ids(model, tokenizer))
     raw = [json.loads(line) for line in args.source.read_text(encoding="utf-8").splitlines() if line.strip()]
     messages = [row.get("messages") or [{"role": "user", "content": row["prompt"]}] for row in raw]
-    rows = [Row(i, m[-1]["content"], encoder.prompt(m), None, None) for i, m in enumerate(messages, start=1)]
-    settings = greedy(max_new_tokens=args.max_new_tokens, encoder=encoder, pad_id=tokenizer.pad_token_id or 0)
-    for _ in range(1 + args.retries):
-        rows = complete(
-            [row if _ended(row, encoder) else replace(row, response_ids=None, reference=None) for row in rows],
-            teacher=SplitModel(model, vocabulary_size=len(tokenizer)),
-            encoder=encoder,
-            settings=settings,
-            batch_size=args.batch_size,
-            emit=lambda event: print(event, flush=True),
-            should_stop=lambda: False,
-        )
-        settings = replace(settings, temperature=0.7)
+    rows = _write_until_ended(
+        [Row(i, m[-1]["content"], encoder.prompt(m), None, None) for i, m in enumerate(messages, start=1)],
+        teacher=SplitModel(model, vocabulary_size=len(tokenizer)),
+        encoder=encoder,
+        settings=greedy(max_new_tokens=args.max_new_tokens, encoder=encoder, pad_id=tokenizer.pad_token_id or 0),
+        batch_size=args.batch_size,
+        retries=args.retries,
+    )
     lines = [
         json.dumps({"messages": m, "response": row.reference}, ensure_ascii=False)
         for m, row in zip(messages, rows, strict=True)
@@ -119,6 +115,31 @@ def main() -> None:
     ]
     args.target.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(lines)} of {len(rows)} rows written; the others had not ended at --max-new-tokens")
+
+
+def _write_until_ended(
+    rows: list[Row],
+    *,
+    teacher: SplitModel,
+    encoder: PromptEncoder,
+    settings: SamplingSettings,
+    batch_size: int,
+    retries: int,
+) -> list[Row]:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(1 + retries):
+        rows = complete(
+            [row if _ended(row, encoder) else replace(row, response_ids=None, reference=None) for row in rows],
+            teacher=teacher,
+            encoder=encoder,
+            settings=settings,
+            batch_size=batch_size,
+            generator=generator,
+            emit=lambda event: print(event, flush=True),
+            should_stop=lambda: False,
+        )
+        settings = replace(settings, temperature=0.7)
+    return rows
 
 
 def _ended(row: Row, encoder: PromptEncoder) -> bool:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.core.errors import Cancelled
 from app.core.events import Event
@@ -33,12 +34,11 @@ def test_missing_responses_are_the_models_own_greedy_ones(teacher_lm: SplitModel
         encoder=encoder,
         settings=greedy(max_new_tokens=6, encoder=encoder, pad_id=0),
         batch_size=2,
+        generator=torch.Generator(),
         emit=events.append,
         should_stop=lambda: False,
     )
     assert completed[1] is rows[1]
-    import torch
-
     for row in (completed[0], completed[2], completed[3]):
         expected = teacher_lm.model.generate(
             torch.tensor([row.prompt_ids]), max_new_tokens=6, do_sample=False, eos_token_id=2, pad_token_id=0
@@ -58,6 +58,7 @@ def test_a_stop_is_obeyed_between_batches(teacher_lm: SplitModel, encoder: Promp
             encoder=encoder,
             settings=greedy(max_new_tokens=2, encoder=encoder, pad_id=0),
             batch_size=1,
+            generator=torch.Generator(),
             emit=lambda event: None,
             should_stop=lambda: True,
         )
