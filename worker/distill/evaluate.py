@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from nltk import ngrams
 from rouge_score.rouge_scorer import RougeScorer
 from torch import Tensor
 
@@ -24,9 +25,10 @@ CHUNK_LOGITS = 2**25  # logits alive at once: 128 MiB per float32 tensor
 
 @dataclass(frozen=True)
 class Answered:
-    """A held-out prompt with the student's greedy answer."""
+    """A held-out prompt with the student's answer, as ids and as text."""
 
     row: Row
+    response_ids: tuple[int, ...]
     text: str
 
 
@@ -83,6 +85,23 @@ def rouge_l(answers: Sequence[Answered]) -> float:
     return sum(scores) / len(scores) if scores else 0.0
 
 
+def distinct(answers: Sequence[Answered], n: int) -> float:
+    """Distinct n-grams of words over all n-grams of all answers (Li et al., 2016): low means repetitive."""
+    grams = [gram for answer in answers for gram in ngrams(answer.text.split(), n)]
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def answer_metrics(answers: Sequence[Answered], *, eos_ids: frozenset[int]) -> dict[str, float]:
+    """Of at least one answer: ROUGE-L, distinct-1 and -2, mean length in tokens, and the share that ended by itself."""
+    return {
+        "eval/rouge_l": rouge_l(answers),
+        "eval/distinct_1": distinct(answers, 1),
+        "eval/distinct_2": distinct(answers, 2),
+        "eval/answer_tokens": sum(len(a.response_ids) for a in answers) / len(answers),
+        "eval/ended": sum(a.response_ids[-1] in eos_ids for a in answers) / len(answers),
+    }
+
+
 def answer_rows(
     student: SplitModel, rows: Sequence[Row], *, encoder: PromptEncoder, settings: SamplingSettings, batch_size: int
 ) -> list[Answered]:
@@ -96,7 +115,7 @@ def answer_rows(
             generator=torch.Generator().manual_seed(0),
         )
     )
-    return [Answered(row, encoder.text(answers[i])) for i, row in enumerate(rows)]
+    return [Answered(row, answers[i], encoder.text(answers[i])) for i, row in enumerate(rows)]
 
 
 @torch.no_grad()

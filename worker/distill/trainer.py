@@ -21,7 +21,7 @@ from app.core.events import Correction, Emit, Evaluated, PhaseProgress, SampleDr
 from app.core.job_config import DistillConfig
 from worker.distill.assembly import Assembly, assemble, ground_truth
 from worker.distill.data import RowOrder
-from worker.distill.evaluate import answer_rows, evaluate, response_states, rouge_l
+from worker.distill.evaluate import answer_metrics, answer_rows, evaluate, response_states
 from worker.distill.export import export_student
 from worker.distill.rollout import draw_fresh
 from worker.distill.schedule import BatchSchedule, Source
@@ -246,7 +246,7 @@ class Trainer:
             batch_size=run.config.training.batch_size,
         )
         if answers:
-            metrics["eval/rouge_l"] = rouge_l(answers)
+            metrics |= answer_metrics(answers, eos_ids=run.encoder.eos_ids)
         self._schedule.observe_dev_loss(metrics["eval/loss"])
         self._emit(Evaluated(step=step, metrics=metrics))
         for answer in answers[: evaluation.samples]:

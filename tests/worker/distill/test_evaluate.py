@@ -8,7 +8,16 @@ import torch
 from app.core.loss_config import ForwardKlLoss, SftLoss
 from tests.worker.distill.conftest import PROMPTS
 from worker.distill.data import Row
-from worker.distill.evaluate import Answered, HeldOut, divergence, evaluate, response_states, rouge_l
+from worker.distill.evaluate import (
+    Answered,
+    HeldOut,
+    answer_metrics,
+    distinct,
+    divergence,
+    evaluate,
+    response_states,
+    rouge_l,
+)
 from worker.distill.models import SplitModel
 from worker.distill.objective import Objective
 from worker.distill.types import TokenSequence, make_batch
@@ -60,10 +69,24 @@ def test_the_dev_loss_is_the_training_objective(
     assert "eval/loss/total" not in metrics
 
 
-def test_rouge_l_with_stemming_ignores_rows_without_a_reference() -> None:
-    def answered(text: str, reference: str | None) -> Answered:
-        return Answered(Row(1, "", (1,), reference, None), text)
+def answered(text: str, reference: str | None = None, ids: tuple[int, ...] = (5, 2)) -> Answered:
+    return Answered(Row(1, "", (1,), reference, None), ids, text)
 
+
+def test_rouge_l_with_stemming_ignores_rows_without_a_reference() -> None:
     # "dogs run" stems to "dog run": longest common subsequence 2 of 2 and 2 of 4 words, F = 2/3
-    assert rouge_l([answered("dogs run", "the dog runs fast"), answered("x", None)]) == pytest.approx(2 / 3)
-    assert rouge_l([answered("x", None)]) == 0.0
+    assert rouge_l([answered("dogs run", "the dog runs fast"), answered("x")]) == pytest.approx(2 / 3)
+    assert rouge_l([answered("x")]) == 0.0
+
+
+def test_answers_are_described_by_variety_length_and_end() -> None:
+    answers = [answered("a b a b", "a b a b", ids=(7, 8, 7, 8)), answered("a c", "no", ids=(7, 9, 2))]
+    metrics = answer_metrics(answers, eos_ids=frozenset({2}))
+    assert metrics == {
+        "eval/rouge_l": pytest.approx(0.5),
+        "eval/distinct_1": pytest.approx(3 / 6),  # a, b, c of six words
+        "eval/distinct_2": pytest.approx(3 / 4),  # ab, ba, ac of ab, ba, ab, ac
+        "eval/answer_tokens": 3.5,
+        "eval/ended": 0.5,
+    }
+    assert distinct([answered("")], 1) == 0.0
