@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from app.core.events import Evaluated, Event, PhaseProgress, RunStarted, StatusChanged, StepDone, Warned, parse_event
 from app.demo.api import DemoApi
@@ -30,8 +32,8 @@ def follow(api: DemoApi, job_id: str, *, console: Console, tick: Callable[[float
     `tick` waits so many seconds (and raises when the demo should stop).
     """
     started, status, seen = None, "queued", 0
-    with _progress(console) as progress:
-        bar = progress.add_task("waiting for the worker", total=None, note="")
+    bar = _Bar(console)
+    with Live(bar.picture, console=console):
         while status not in ENDED:
             tick(0.3)
             for row in api.events(job_id, after=seen):
@@ -40,35 +42,38 @@ def follow(api: DemoApi, job_id: str, *, console: Console, tick: Callable[[float
                     status = event.status
                 elif isinstance(event, RunStarted):
                     started = event
-                _show(progress, bar, event)
+                bar.show(event)
     return started
 
 
-def _progress(console: Console) -> Progress:
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    return Progress(*columns, TimeElapsedColumn(), console=console)
+class _Bar:
+    """The bar, and below it the newest step's numbers: together they would not fit into 80 columns."""
 
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console)
+        self._task = self._progress.add_task("waiting for the worker", total=None)
+        self._note = Text()
+        self.picture = Group(self._progress, self._note)
 
-def _show(progress: Progress, bar: TaskID, event: Event) -> None:
-    """One event on the bar; what stays true (evaluations, warnings) becomes a line above it."""
-    if isinstance(event, PhaseProgress):
-        progress.update(bar, description=PHASES[event.phase], completed=event.done, total=event.total or None)
-    elif isinstance(event, StepDone):
-        note = _step_note(event)
-        progress.update(bar, description="training", completed=event.step, total=event.max_steps, note=note)
-        if not progress.console.is_terminal and event.step % max(1, event.max_steps // 10) == 0:
-            progress.console.print(f"  step {event.step}/{event.max_steps}: {note}", soft_wrap=True)
-    elif isinstance(event, Evaluated):
-        progress.console.print(f"  step {event.step}: held-out {_metrics_note(event.metrics)}")
-    elif isinstance(event, Warned):
-        progress.console.print(f"  warning: {event.message}", style="yellow")
-    elif isinstance(event, StatusChanged) and event.message:
-        progress.console.print(f"  {event.status}: {event.message}", style="yellow")
+    def show(self, event: Event) -> None:
+        """What changes stays in the picture; what stays true (evaluations, warnings) becomes a line above it."""
+        if isinstance(event, PhaseProgress):
+            words, total = PHASES[event.phase], event.total or None
+            self._progress.update(self._task, description=words, completed=event.done, total=total)
+            self._note.plain = ""
+        elif isinstance(event, StepDone):
+            self._progress.update(self._task, description="training", completed=event.step, total=event.max_steps)
+            self._note.plain = _step_note(event)
+            if not self._console.is_terminal and event.step % max(1, event.max_steps // 10) == 0:
+                self._console.print(f"  step {event.step}/{event.max_steps}: {self._note}", soft_wrap=True)
+        elif isinstance(event, Evaluated):
+            self._console.print(f"  step {event.step}: held-out {_metrics_note(event.metrics)}")
+        elif isinstance(event, Warned):
+            self._console.print(f"  warning: {event.message}", style="yellow")
+        elif isinstance(event, StatusChanged) and event.message:
+            self._console.print(f"  {event.status}: {event.message}", style="yellow")
 
 
 def _step_note(event: StepDone) -> str:
