@@ -23,11 +23,11 @@ _FOLDER = Path(__file__).parent
 DATA = _FOLDER / "data.jsonl"
 # The held-out divergence has to fall by this share, or the demo has shown nothing.
 CLEAR_FALL = 0.10
-# None of these is in the training data.
+# None of these is in the training data; the teacher answers each of them sensibly.
 QUESTIONS: Sequence[str] = (
-    "Give me three tips for sleeping better.",
     "What is the capital of Italy, and what is it known for?",
-    "Write a short thank-you note to a neighbour who watered my plants.",
+    "What does a doctor do?",
+    "Write two sentences about a cat that likes rain.",
 )
 ANSWER_TOKENS = 64
 
