@@ -79,7 +79,7 @@ def test_containers_run_what_up_runs(compose: Mapping[str, Any]) -> None:
         "training": commands["worker"],
         "comparing": compose["services"]["worker-comparing"]["command"],
     }
-    for child in children(ServiceSettings(host="0.0.0.0")):
+    for child in children(ServiceSettings(host="0.0.0.0", api_port=8000)):
         command = list(child.command)
         assert command[:2] == [sys.executable, "-m"]
         expected = ["python", "-m", *command[2:]] if child.name == "ui" else command[2:]

@@ -56,8 +56,20 @@ class JobRunner:
             return None
         with structlog.contextvars.bound_contextvars(job_id=claim.job_id, attempt=claim.attempt):
             log.info("job claimed")
+            self._remove_leftovers()
             self._run(claim)
         return claim.job_id
+
+    def _remove_leftovers(self) -> None:
+        """Folders of jobs that do not run any more: what killed workers left behind."""
+        for folder in self.work_folder.glob("job_*"):
+            with self.sessions.begin() as session:
+                try:
+                    is_running = jobs.get(session, folder.name).status == "running"
+                except NotFound:
+                    is_running = False
+            if not is_running:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _run(self, claim: jobs.Claim) -> None:
         """Every way to end is written down, except a lost claim: then another worker writes."""

@@ -181,6 +181,19 @@ def test_lost_claim_stops_silently(runner: JobRunner, house: House, tmp_path: Pa
     assert not (tmp_path / "artifacts" / "students").exists()
 
 
+def test_what_killed_workers_left_is_removed_and_what_runs_is_not(
+    runner: JobRunner, house: House, tmp_path: Path
+) -> None:
+    elsewhere = house.submit(priority=1)
+    with house.sessions.begin() as session:
+        assert jobs.claim_next(session, worker="other", now=datetime.now(UTC)) is not None
+    for name in (elsewhere, "job_of_long_ago"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+    house.submit(max_steps=1)
+    runner.run_next(worker="w")
+    assert [folder.name for folder in (tmp_path / "work").iterdir()] == [elsewhere]
+
+
 def test_unforeseen_error_fails_the_job(runner: JobRunner, house: House, tmp_path: Path) -> None:
     """The store cannot take the student: a file is where its folder should be."""
     (tmp_path / "artifacts" / "students").write_text("in the way")
