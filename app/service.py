@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import httpx
@@ -21,8 +21,8 @@ from app.supervisor import Child, Supervisor
 READY_TIMEOUT_S = 180.0
 # Training takes every core it gets; on a small machine the API, the page and comparisons must still answer.
 TRAINING_NICE = 5
-# OpenMP's threads wait for each other by spinning, which is fastest alone. Beside a training that spins too, comparing
-# SmolLM2-135M on the same two cores made 1 to 3 tokens a second; waiting passively it makes 21 to 25 (28 % less alone).
+# OpenMP's threads wait for each other by spinning, which is a little faster alone and ruinous beside anything else that
+# computes on the same two cores: SmolLM2-135M then made 1 to 3 tokens a second, and 21 to 25 waiting passively.
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
@@ -66,16 +66,16 @@ def children(settings: ServiceSettings) -> list[Child]:
         Child(name="api", command=[*python, "uvicorn", "app.asgi:app", *address, "--timeout-graceful-shutdown", "2"]),
         Child(name="ui", command=[*python, "ui.main"]),
         _worker("training", "--pool=prefork", "--concurrency=1", "--max-tasks-per-child=1", nice=TRAINING_NICE),
-        _worker("comparing", "--pool=solo", environment=PASSIVE),
+        _worker("comparing", "--pool=solo"),
     ]
 
 
-def _worker(queue: str, *options: str, nice: int = 0, environment: Mapping[str, str] | None = None) -> Child:
+def _worker(queue: str, *options: str, nice: int = 0) -> Child:
     """A Celery worker on one queue. SIGTERM ends it at once, for a training may run for hours: its job is re-queued."""
     worker = ["celery", "-A", "worker.celery_app", "worker", "-Q", queue, "-n", f"{queue}@%h", "--loglevel=INFO"]
     command = [sys.executable, "-m", *worker, "--without-gossip", "--without-mingle", *options]
-    common = {"REMAP_SIGTERM": "SIGQUIT", "TQDM_DISABLE": "1"}  # progress bars are no use in a log
-    return Child(name=queue, command=command, environment={**common, **(environment or {})}, nice=nice)
+    environment = {**PASSIVE, "REMAP_SIGTERM": "SIGQUIT", "TQDM_DISABLE": "1"}  # progress bars are no use in a log
+    return Child(name=queue, command=command, environment=environment, nice=nice)
 
 
 def _check_port(host: str, port: int, *, variable: str) -> None:
