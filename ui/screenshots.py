@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DESKTOP, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
-QUESTION = "Give me three tips for sleeping better."
+TEACHER = "HuggingFaceTB/SmolLM2-135M-Instruct"
+QUESTION = "What is the capital of Italy, and what is it known for?"
 ANSWERED_MS = 180_000
 
 
@@ -41,6 +42,10 @@ def take_all(browser: Browser, url: str, out: Path, job_id: str) -> None:
     job = f"{url}/?job={job_id}"
     page = open_page(browser, f"{url}/", DESKTOP)
     page.locator("#f-name textarea, #f-name input").fill("my first distillation")
+    page.locator("#f-teacher input").fill(TEACHER)
+    page.locator("#f-teacher input").press("Enter")
+    page.locator("#f-name textarea, #f-name input").click()
+    page.wait_for_timeout(1000)  # the job beside the form follows it
     save(page, out / "new-job.png")
 
     page = open_page(browser, f"{job}&tab=progress", DESKTOP)
