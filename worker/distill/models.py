@@ -181,7 +181,6 @@ class SamplingCopy:
     """
 
     def __init__(self, student: SplitModel, *, dtype: torch.dtype) -> None:
-        self._student = student
         if student.model.dtype == dtype:
             self.lm = student
             self._pairs: tuple[list[Tensor], list[Tensor]] | None = None

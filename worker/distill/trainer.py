@@ -163,7 +163,7 @@ class Trainer:
     def _backward(self, drawn: Drawn, counts: dict[str, int]) -> dict[str, float]:
         run = self._run
         teacher_ND = drawn.teacher_hidden_ND
-        if teacher_ND is None:
+        if teacher_ND is None and run.objective.needs_teacher:
             with self._clock("teacher"), torch.no_grad():
                 teacher_ND = response_states(run.teacher, drawn.batch)
         with torch.autocast(run.device.type, run.dtype, enabled=run.dtype != torch.float32):

@@ -112,6 +112,13 @@ def test_chunking_and_micro_batches_do_not_change_the_student(
         torch.testing.assert_close(students[1][name], value, atol=2e-5, rtol=1e-3)
 
 
+def test_fine_tuning_runs_no_teacher_pass(make_config: MakeConfig, tmp_path: Path) -> None:
+    sampling = {"kind": "ground_truth", "max_new_tokens": 10}
+    for losses, passes in (([{"kind": "sft"}], False), ([{"kind": "forward_kl"}], True)):
+        _, events = run(make_config(sampling=sampling, losses=losses), tmp_path)
+        assert all(("time/teacher_s" in event.metrics) == passes for event in steps_of(events))
+
+
 def test_bfloat16_compute_keeps_float32_master_weights(make_config: MakeConfig, tmp_path: Path) -> None:
     student, events = run(make_config(training={"precision": "bfloat16"}), tmp_path)
     assert AutoModelForCausalLM.from_pretrained(student.folder).dtype == torch.float32
