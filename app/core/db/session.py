@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +50,23 @@ def _to_json(document: Any) -> str:
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy sends BEGIN itself, below; the driver's own timing is too late
-    connection.execute("PRAGMA journal_mode=WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _use_wal(connection: Any) -> None:
+    """Switches the file to its write-ahead log. Several processes may open a new file at the same moment; all but one
+    are then told that it is locked, at once, because SQLite's own timeout does not cover this switch."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _begin_immediate(connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,19 @@ def test_sqlite_is_prepared(tmp_path: Path) -> None:
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "foreign_keys")
         }
     assert pragmas == {"journal_mode": "wal", "foreign_keys": 1}
+
+
+def test_a_new_sqlite_file_may_be_opened_by_many_at_once(tmp_path: Path) -> None:
+    """SQLite answers "database is locked" without waiting to all but one that switch a new file to its log."""
+
+    def open_and_read(name: str) -> None:
+        engine = make_engine(f"sqlite:///{tmp_path / name}")
+        with engine.begin() as connection:
+            connection.execute(text("SELECT 1"))
+        engine.dispose()
+
+    for number in range(60):
+        at_once(partial(open_and_read, f"{number}.db"), 8)
 
 
 def test_postgresql_urls_name_the_installed_driver() -> None:
