@@ -14,10 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.core.events import (
+    CheckpointSaved,
     Correction,
     Evaluated,
     Event,
     PhaseProgress,
+    Resumed,
     RunStarted,
     SampleDrawn,
     StatusChanged,
@@ -36,7 +38,9 @@ MAX_CORRECTIONS = 24
 MAX_WARNINGS = 20
 PHASES = {
     "loading": "Loading models",
+    "teacher_sft": "Fine-tuning the teacher",
     "teacher_responses": "Teacher writes responses",
+    "student_sft": "Fine-tuning the student",
     "evaluating": "Evaluating",
     "training": "Training",
     "exporting": "Exporting the student",
@@ -163,6 +167,8 @@ _SAY: dict[type, Callable[[Any], tuple[str, str] | None]] = {
     SampleDrawn: lambda event: (f"Sample answers drawn at step {event.step:,}", f"sample {event.step}"),
     Correction: lambda event: None,
     Warned: lambda event: (f"{event.message} [{event.code}]", ""),
+    CheckpointSaved: lambda event: (f"Checkpoint kept after step {event.step:,}", "checkpoint"),
+    Resumed: lambda event: (f"Going on after step {event.step:,}", ""),
     StudentExported: _say_exported,
 }
 

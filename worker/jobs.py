@@ -94,7 +94,10 @@ class JobRunner:
             from worker.distill.trainer import distill
 
             student = distill(
-                self._with_local_data(config), out=out, emit=recorder.emit, should_stop=recorder.should_stop
+                self._with_local_data(config),
+                out=out,
+                emit=recorder.emit,
+                should_stop=lambda: "cancel" if recorder.should_stop() else None,
             )
             self.store.put_folder(student.folder, models.storage_key(student_id))
         return student

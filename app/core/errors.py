@@ -9,6 +9,7 @@ StillhouseError
 │   ├── ContextTooShort                   prompt + max_new_tokens do not fit the model's context
 │   ├── NoChatTemplate                    data.template is chat and the tokenizer has none
 │   ├── BadDataset                        empty, or a row that cannot be used (names the row)
+│   ├── CheckpointMismatch                checkpoints of a run with other settings or data
 │   └── MissingDependency                 an optional library that a setting asks for is not installed
 ├── NotFound (also LookupError)           an id that does not exist
 ├── Conflict                              the current status forbids it
@@ -17,6 +18,8 @@ StillhouseError
 │   ├── NonFiniteLoss                     names the step and the term
 │   └── NothingToLearn                    a batch without a response token
 ├── Cancelled                             a run that was asked to stop
+├── Paused                                a run that was asked to stop and kept a checkpoint to go on from
+├── DiskFull                              no space for a checkpoint or a student; what was kept before is whole
 └── AttemptLost                           a worker whose claim was taken over; it must stop writing
 
 Knows codes and words only, no HTTP numbers: `app/errors.py` maps classes to statuses. All are picklable (they cross
@@ -72,6 +75,10 @@ class BadDataset(InvalidRequest):
     code = "bad_dataset"
 
 
+class CheckpointMismatch(InvalidRequest):
+    code = "checkpoint_mismatch"
+
+
 class MissingDependency(InvalidRequest):
     code = "missing_dependency"
 
@@ -102,6 +109,14 @@ class NothingToLearn(TrainingFailed):
 
 class Cancelled(StillhouseError):
     code = "cancelled"
+
+
+class Paused(StillhouseError):
+    code = "paused"
+
+
+class DiskFull(StillhouseError):
+    code = "disk_full"
 
 
 class AttemptLost(StillhouseError):

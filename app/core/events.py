@@ -12,6 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 
+# The phases in which weights change, in their order.
+TrainedPhase = Literal["teacher_sft", "student_sft", "training"]
+
+
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,10 +30,12 @@ class StatusChanged(_Event):
 
 
 class PhaseProgress(_Event):
-    """A stretch of work that is not a training step: loading, teacher responses, evaluation, export."""
+    """A stretch of work that is not a training step: loading, teacher responses, warm-up, evaluation, export."""
 
     kind: Literal["phase"] = "phase"
-    phase: Literal["loading", "teacher_responses", "evaluating", "training", "exporting"]
+    phase: Literal[
+        "loading", "teacher_sft", "teacher_responses", "student_sft", "evaluating", "training", "exporting"
+    ]
     done: int = 0
     total: int = 0
 
@@ -104,11 +110,34 @@ class Warned(_Event):
     step: int | None = None
 
 
+class CheckpointSaved(_Event):
+    """All of the run's state after `step` steps of `phase` is on disk; `best`: no evaluation so far was better."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    step: int
+    bytes: int
+    best: bool
+    phase: TrainedPhase = "training"
+
+
+class Resumed(_Event):
+    """The run goes on behind `step` steps of `phase`. It had told `training_events` training events by then, and tells
+    those behind them again, the same ones."""
+
+    kind: Literal["resumed"] = "resumed"
+    step: int
+    training_events: int
+    phase: TrainedPhase = "training"
+
+
 class StudentExported(_Event):
+    """`step` is the one whose weights were taken: the best, or the last."""
+
     kind: Literal["exported"] = "exported"
     folder: str
     parameters: int
     weights_sha256: str
+    step: int | None = None
 
 
 Event = Annotated[
@@ -120,10 +149,22 @@ Event = Annotated[
     | SampleDrawn
     | Correction
     | Warned
+    | CheckpointSaved
+    | Resumed
     | StudentExported,
     Field(discriminator="kind"),
 ]
 Emit = Callable[[Event], None]
+
+
+def is_training_event(event: Event) -> bool:
+    """Whether `event` belongs to the run's own course, which a resumed run tells again step by step: `Resumed` counts
+    these. Phases, checkpoints and changes of status belong to an attempt."""
+    if isinstance(event, Warned):
+        return event.step is not None
+    return isinstance(event, StepDone | Evaluated | SampleDrawn | Correction)
+
+
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Event)
 
 

@@ -6,6 +6,7 @@ at the world (does this folder exist, do the tokenizers match) is checked by `mo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -160,10 +161,40 @@ class TrainingConfig(Settings):
         "chunked", description="chunked: the loss runs over slices of positions and no [B, T, V] tensor is whole."
     )
     log_every: int = Field(1, ge=1, description="Steps between progress events.")
+    checkpoint_every: int = Field(
+        100, ge=0, description="Steps between checkpoints; 0: only of the best student so far, and when the run is paused."
+    )
+    keep_last: int = Field(2, ge=1, description="Checkpoints that are kept beside the best; older ones are removed.")
+
+
+MetricName = Literal["kl_ts", "kl_st", "top1_agreement", "loss", "rouge_l", "exact_match"]
+# The held-out measures that a student may be chosen by (`eval/<name>` of an evaluation), and which end of each is good.
+BETTER: Mapping[MetricName, Literal["lower", "higher"]] = {
+    "kl_ts": "lower",
+    "kl_st": "lower",
+    "top1_agreement": "higher",
+    "loss": "lower",
+    "rouge_l": "higher",
+    "exact_match": "higher",
+}
+
+
+class WarmupConfig(Settings):
+    """Fine-tuning on the data's own responses before distillation, as the papers' protocol has it."""
+
+    teacher_sft_steps: int = Field(0, ge=0, description="Steps that fine-tune the teacher, before anything reads it.")
+    student_sft_steps: int = Field(0, ge=0, description="Steps that fine-tune the student, before the first evaluation.")
+    learning_rate: float | None = Field(None, gt=0, description="Of both; left out: training.learning_rate.")
 
 
 class EvaluationConfig(Settings):
     every_steps: int = Field(100, ge=1)
+    select: Literal["best", "last"] = Field(
+        "best",
+        description="Whose weights are exported. best: of all evaluations after step 0 the one with the best metric, so "
+        "that a run that gets worse towards its end loses nothing; last: those of the last step.",
+    )
+    metric: MetricName = Field("kl_ts", description="What best means: the held-out measure eval/<metric>.")
     rouge_rows: int = Field(16, ge=0, description="Held-out prompts the student answers greedily for ROUGE-L.")
     samples: int = Field(2, ge=0, description="Of those answers, how many are shown as samples.")
 
@@ -178,6 +209,7 @@ class DistillConfig(Settings):
     sampling: SamplingConfig
     scrg: ScrgConfig
     losses: tuple[LossConfig, ...] = Field(min_length=1)
+    warmup: WarmupConfig = WarmupConfig()
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -198,4 +230,6 @@ class DistillConfig(Settings):
                 "losses: sft counts ground-truth rows only, so sampled batches would train on nothing; "
                 "add a divergence or set sampling.kind to ground_truth"
             )
+        if self.evaluation.metric == "rouge_l" and not self.evaluation.rouge_rows:
+            raise ValueError("evaluation: the metric rouge_l needs answers; set rouge_rows to 1 or more")
         return self

@@ -18,7 +18,9 @@ from app.demo.api import DemoApi
 
 PHASES: Mapping[str, str] = {
     "loading": "loading models",
+    "teacher_sft": "fine-tuning the teacher",
     "teacher_responses": "teacher writes responses",
+    "student_sft": "fine-tuning the student",
     "evaluating": "evaluating",
     "training": "training",
     "exporting": "writing the student",

@@ -12,12 +12,18 @@ Letters in tensor names, here and in every module of the library:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+
+# The wish to stop, asked for between steps: for good, or with a checkpoint to go on from.
+Stop = Literal["cancel", "pause"]
+ShouldStop = Callable[[], Stop | None]
 
 
 @dataclass(frozen=True)
