@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-
 # The phases in which weights change, in their order.
 TrainedPhase = Literal["teacher_sft", "student_sft", "training"]
 
@@ -33,9 +32,7 @@ class PhaseProgress(_Event):
     """A stretch of work that is not a training step: loading, teacher responses, warm-up, evaluation, export."""
 
     kind: Literal["phase"] = "phase"
-    phase: Literal[
-        "loading", "teacher_sft", "teacher_responses", "student_sft", "evaluating", "training", "exporting"
-    ]
+    phase: Literal["loading", "teacher_sft", "teacher_responses", "student_sft", "evaluating", "training", "exporting"]
     done: int = 0
     total: int = 0
 

@@ -162,7 +162,7 @@ class TrainingConfig(Settings):
     )
     log_every: int = Field(1, ge=1, description="Steps between progress events.")
     checkpoint_every: int = Field(
-        100, ge=0, description="Steps between checkpoints; 0: only of the best student so far, and when the run is paused."
+        100, ge=0, description="Steps between checkpoints; 0: only of the best student so far, and when it is paused."
     )
     keep_last: int = Field(2, ge=1, description="Checkpoints that are kept beside the best; older ones are removed.")
 
@@ -183,7 +183,7 @@ class WarmupConfig(Settings):
     """Fine-tuning on the data's own responses before distillation, as the papers' protocol has it."""
 
     teacher_sft_steps: int = Field(0, ge=0, description="Steps that fine-tune the teacher, before anything reads it.")
-    student_sft_steps: int = Field(0, ge=0, description="Steps that fine-tune the student, before the first evaluation.")
+    student_sft_steps: int = Field(0, ge=0, description="Steps that fine-tune the student, before any evaluation.")
     learning_rate: float | None = Field(None, gt=0, description="Of both; left out: training.learning_rate.")
 
 
@@ -191,8 +191,8 @@ class EvaluationConfig(Settings):
     every_steps: int = Field(100, ge=1)
     select: Literal["best", "last"] = Field(
         "best",
-        description="Whose weights are exported. best: of all evaluations after step 0 the one with the best metric, so "
-        "that a run that gets worse towards its end loses nothing; last: those of the last step.",
+        description="Whose weights are exported. best: of all evaluations after step 0 the one with the best metric, "
+        "so that a run that gets worse towards its end loses nothing; last: those of the last step.",
     )
     metric: MetricName = Field("kl_ts", description="What best means: the held-out measure eval/<metric>.")
     rouge_rows: int = Field(16, ge=0, description="Held-out prompts the student answers greedily for ROUGE-L.")

@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(config: DistillConfig, out: Path, emit: Emit, stop: threading.Event) -> int:
     try:
-        student = distill(config, out=out, emit=emit, should_stop=stop.is_set)
+        student = distill(config, out=out, emit=emit, should_stop=lambda: "cancel" if stop.is_set() else None)
     except Cancelled as error:
         print(error, file=sys.stderr)
         return 130

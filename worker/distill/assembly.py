@@ -5,14 +5,13 @@ Knows the order in which things are loaded and checked. Does not train.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from app.core.errors import Cancelled
 from app.core.events import Emit, PhaseProgress, RunStarted
 from app.core.job_config import DistillConfig, FileData
 from app.core.model_facts import check_models
@@ -31,11 +30,14 @@ from worker.distill.models import (
 from worker.distill.objective import Objective
 from worker.distill.responses import complete, greedy
 from worker.distill.spans import SpanFinder, make_span_finder
-from worker.distill.types import Batch, TokenSequence, make_batch
+from worker.distill.stopping import stop_if_asked
+from worker.distill.types import Batch, ShouldStop, TokenSequence, make_batch
 
 # Positions x vocabulary alive at once in the loss. A CPU is fastest while one such tensor stays in its last-level cache
 # (24 MiB in float32; measured in docs/log.md), a GPU when there is enough work for one launch (256 MiB).
 LOGITS_PER_CHUNK = {"cpu": 6 * 2**20, "cuda": 2**26, "mps": 2**25}
+
+WHILE_LOADING = "while the run was being loaded"
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,9 @@ def ground_truth(rows: Sequence[Row]) -> list[TokenSequence]:
     return [TokenSequence(row.prompt_ids, row.response_ids or (), is_ground_truth=True) for row in rows]
 
 
-def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], bool]) -> Assembly:
-    """Loads and checks everything. Raises InvalidRequest subclasses (bad data, models that do not fit) and Cancelled.
+def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop) -> Assembly:
+    """Loads and checks everything. Raises InvalidRequest subclasses (bad data, models that do not fit), Cancelled and
+    Paused.
 
     What is cheap to find out comes first: files and headers before weights, prompts before teacher responses.
     """
@@ -95,12 +98,12 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], boo
     teacher_model = load_model(config.teacher.model, device=accelerator.device).requires_grad_(False)
     encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=end_of_text_ids(teacher_model, tokenizer))
     rows = read_rows(data, encoder)
-    _stop_if(should_stop)
+    stop_if_asked(should_stop, WHILE_LOADING)
     student_model = build_student(config.student, teacher_model, tokenizer)
     teacher_model = teacher_model.to(dtype)  # only now: the student starts from the weights as they are stored
     _check_context(config, rows, teacher_model, student_model)
     teacher, student = _split_models(config, teacher_model, student_model)
-    _stop_if(should_stop)
+    stop_if_asked(should_stop, WHILE_LOADING)
     pad_id = tokenizer.pad_token_id or 0
     rows = complete(
         rows,
@@ -180,8 +183,3 @@ def _started(run: Assembly) -> RunStarted:
         device=str(run.device),
         precision=str(run.dtype).removeprefix("torch."),
     )
-
-
-def _stop_if(should_stop: Callable[[], bool]) -> None:
-    if should_stop():
-        raise Cancelled("stopped while the run was being loaded")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
-from app.core.errors import Cancelled
 from app.core.events import Emit, PhaseProgress
 from worker.distill.data import PromptEncoder, Row
 from worker.distill.generate import SamplingSettings, sample
@@ -54,11 +53,11 @@ def complete(
     batch_size: int,
     generator: torch.Generator,
     emit: Emit,
-    should_stop: Callable[[], bool],
+    should_stop: ShouldStop,
 ) -> list[Row]:
     """`rows` with a response in every one; the teacher writes those that are missing.
 
-    Raises Cancelled between batches once `should_stop()` is true.
+    Raises Cancelled or Paused between batches once `should_stop()` says so.
     """
     missing = [i for i, row in enumerate(rows) if row.response_ids is None]
     completed = list(rows)
@@ -75,8 +74,7 @@ def complete(
         completed[i] = replace(rows[i], response_ids=response_ids, reference=reference)
         if done % batch_size == 0 or done == len(missing):
             emit(PhaseProgress(phase="teacher_responses", done=done, total=len(missing)))
-            if should_stop():
-                raise Cancelled("stopped while the teacher was writing responses")
+            stop_if_asked(should_stop, "while the teacher was writing responses")
     return completed
 
 
@@ -136,7 +134,7 @@ def _write_until_ended(
             batch_size=batch_size,
             generator=generator,
             emit=lambda event: print(event, flush=True),
-            should_stop=lambda: False,
+            should_stop=lambda: None,
         )
         settings = replace(settings, temperature=0.7)
     return rows

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from accelerate.utils import set_seed
 from torch import Tensor
 from transformers import get_scheduler
 
-from app.core.errors import Cancelled, NonFiniteLoss
+from app.core.errors import NonFiniteLoss
 from app.core.events import Correction, Emit, Evaluated, PhaseProgress, SampleDrawn, StepDone, StudentExported, Warned
 from app.core.job_config import DistillConfig
 from worker.distill.assembly import Assembly, assemble, ground_truth
@@ -25,8 +24,9 @@ from worker.distill.evaluate import answer_metrics, answer_rows, evaluate, respo
 from worker.distill.export import export_student
 from worker.distill.rollout import draw_fresh
 from worker.distill.schedule import BatchSchedule, Source
+from worker.distill.stopping import stop_if_asked
 from worker.distill.timing import Clock
-from worker.distill.types import Batch
+from worker.distill.types import Batch, ShouldStop
 
 SPEED_MEMORY = 0.8  # share of the old estimate in the running seconds per step
 
@@ -52,10 +52,12 @@ class Drawn:
     correction: Correction | None = None
 
 
-def distill(config: DistillConfig, *, out: Path, emit: Emit, should_stop: Callable[[], bool]) -> DistilledStudent:
+def distill(
+    config: DistillConfig, *, out: Path, emit: Emit, should_stop: ShouldStop, checkpoints: Path | None = None
+) -> DistilledStudent:
     """Trains the student that `config` describes and writes it to `out / "student"`.
 
-    `should_stop` is asked at every step boundary. Raises Cancelled, InvalidRequest subclasses for data and models
+    `should_stop` is asked at every step boundary. Raises Cancelled, Paused, InvalidRequest subclasses for data and models
     that do not fit, NonFiniteLoss and NothingToLearn. `config.data` must be a file.
     """
     set_seed(config.training.seed)
@@ -78,7 +80,7 @@ def distill(config: DistillConfig, *, out: Path, emit: Emit, should_stop: Callab
 class Trainer:
     """One run's state: optimizer, schedule, order of rows, random numbers."""
 
-    def __init__(self, run: Assembly, *, emit: Emit, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, run: Assembly, *, emit: Emit, should_stop: ShouldStop) -> None:
         self._run = run
         self._emit = emit
         self._should_stop = should_stop
@@ -108,8 +110,7 @@ class Trainer:
         metrics = {f"before/{name}": value for name, value in self._evaluate(0).items()}
         self._emit(PhaseProgress(phase="training", total=training.max_steps))
         for step in range(1, training.max_steps + 1):
-            if self._should_stop():
-                raise Cancelled(f"stopped after step {step - 1} of {training.max_steps}")
+            stop_if_asked(self._should_stop, f"after step {step - 1} of {training.max_steps}")
             self._step(step)
             if step % every == 0 and step < training.max_steps:
                 self._evaluate(step)

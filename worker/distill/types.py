@@ -20,7 +20,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-
 # The wish to stop, asked for between steps: for good, or with a checkpoint to go on from.
 Stop = Literal["cancel", "pause"]
 ShouldStop = Callable[[], Stop | None]
