@@ -19,6 +19,8 @@ from app.core.events import Emit, PhaseProgress
 from worker.distill.data import PromptEncoder, Row
 from worker.distill.generate import SamplingSettings, sample
 from worker.distill.models import SplitModel, compute_dtype, end_of_text_ids, load_model, load_tokenizer
+from worker.distill.stopping import stop_if_asked
+from worker.distill.types import ShouldStop
 
 
 def write_responses(

@@ -1,7 +1,7 @@
 """What happens at a step boundary when someone wants the run to stop.
 
-Knows the two wishes and their errors. Does not know who wishes, nor what is kept: a pause that keeps a checkpoint writes
-it before it comes here.
+Knows the two wishes and their errors. Does not know who wishes, nor what is kept: a pause that keeps a checkpoint
+writes it before it comes here.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def distill(
 ) -> DistilledStudent:
     """Trains the student that `config` describes and writes it to `out / "student"`.
 
-    `should_stop` is asked at every step boundary. Raises Cancelled, Paused, InvalidRequest subclasses for data and models
-    that do not fit, NonFiniteLoss and NothingToLearn. `config.data` must be a file.
+    `should_stop` is asked at every step boundary. Raises Cancelled, Paused, InvalidRequest subclasses for data and
+    models that do not fit, NonFiniteLoss and NothingToLearn. `config.data` must be a file.
     """
     set_seed(config.training.seed)
     run = assemble(config, emit=emit, should_stop=should_stop)
