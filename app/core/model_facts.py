@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -52,15 +53,29 @@ def read_facts(model: str, *, field: str) -> ModelFacts:
     model that can be loaded without running code of its own).
     """
     # os.path rather than Path: text that cannot be a path at all (too long, a NUL) is simply not there.
-    if os.path.isdir(model):
-        return _read_folder(Path(model), model, field=field)
-    if os.path.isfile(model):
-        if not model.endswith(".gguf"):
-            raise ModelUnreadable(f"{model} is a file but no .gguf file; give the model's folder instead", field)
+    if os.path.isfile(model) and model.endswith(".gguf"):
         return _read_gguf(Path(model), model, field=field)
+    folder = small_files(model, field=field)
+    weights = None if os.path.isdir(model) else _hub_weights(folder, model, field=field)
+    return _read_folder(folder, model, field=field, weights=weights)
+
+
+def small_files(model: str, *, field: str) -> Path:
+    """The folder with the configuration and tokenizer of a local folder or hub id, weights not included.
+
+    Raises ModelNotFound, and ModelUnreadable for a file.
+    """
+    if os.path.isdir(model):
+        return Path(model)
+    if os.path.isfile(model):
+        raise ModelUnreadable(f"{model} is a file but no .gguf file; give the model's folder instead", field)
     if not _may_be_hub_id(model):
         raise ModelNotFound(f"there is no file or folder {model} on the service's machine", field)
-    return _read_hub(model, field=field)
+    from huggingface_hub import snapshot_download
+
+    with _hub_errors(model, field=field):
+        # Falls back to an earlier download when the hub does not answer.
+        return Path(snapshot_download(model, allow_patterns=_SMALL_FILES, etag_timeout=10))
 
 
 def shared_vocabulary(teacher: ModelFacts, student: ModelFacts, *, field: str) -> int:
@@ -123,13 +138,18 @@ def _may_be_hub_id(model: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", model) is not None and not model.endswith(".gguf")
 
 
-def _read_hub(model: str, *, field: str) -> ModelFacts:
-    from huggingface_hub import get_safetensors_metadata, snapshot_download
+def _hub_weights(folder: Path, model: str, *, field: str) -> Any:
+    """The safetensors metadata of a hub id; None where an earlier download has the weights themselves."""
+    from huggingface_hub import get_safetensors_metadata
 
+    with _hub_errors(model, field=field):
+        return None if any(folder.glob("*.safetensors")) else get_safetensors_metadata(model)
+
+
+@contextmanager
+def _hub_errors(model: str, *, field: str) -> Iterator[None]:
     try:
-        # Falls back to an earlier download when the hub does not answer.
-        folder = Path(snapshot_download(model, allow_patterns=_SMALL_FILES, etag_timeout=10))
-        weights = folder if any(folder.glob("*.safetensors")) else get_safetensors_metadata(model)
+        yield
     except Exception as error:  # the hub's client raises its own errors, its HTTP library's, OSError and ValueError
         reason = str(error).strip().split("\n")[0]
         raise ModelNotFound(
@@ -137,7 +157,6 @@ def _read_hub(model: str, *, field: str) -> ModelFacts:
             "check the id, or give a local folder or a .gguf file",
             field,
         ) from error
-    return _read_folder(folder, model, field=field, weights=weights)
 
 
 def _read_folder(folder: Path, model: str, *, field: str, weights: Any = None) -> ModelFacts:

@@ -1,18 +1,25 @@
-"""/v1/datasets: upload, list, read. Knows HTTP; `dataset_files` knows files, `core.db.datasets` knows rows."""
+"""/v1/datasets: upload, list, read, preview.
+
+Knows HTTP; `dataset_files` knows files, `dataset_preview` knows tokens, `core.db.datasets` knows rows of the table.
+"""
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from fastapi import APIRouter, Form, UploadFile
+from fastapi import APIRouter, Form, Query, UploadFile
 
 from app.core.db import datasets
+from app.core.errors import NotFound
 from app.core.ids import new_id
+from app.core.preview_schemas import DatasetRow, PreviewIn, PreviewOut
 from app.core.schemas import DatasetOut, Page
 from app.dataset_files import normalise
-from app.deps import AfterQuery, LimitQuery, ServicesDep
+from app.dataset_preview import preview, read_rows
+from app.deps import AfterQuery, LimitQuery, Services, ServicesDep
 from app.errors import problems
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
@@ -59,3 +66,31 @@ def list_datasets(services: ServicesDep, limit: LimitQuery = 100, after: AfterQu
 def read_dataset(services: ServicesDep, dataset_id: str) -> DatasetOut:
     with services.sessions.begin() as session:
         return datasets.as_shape(datasets.get(session, dataset_id))
+
+
+@router.get("/{dataset_id}/rows", responses=problems(404, 422))
+def read_dataset_rows(
+    services: ServicesDep, dataset_id: str, limit: Annotated[int, Query(ge=1, le=100)] = 5
+) -> Page[DatasetRow]:
+    """The first rows, as the trainer reads them."""
+    key = _rows_key(services, dataset_id)
+    with services.store.open(key) as lines:
+        rows = list(islice(read_rows(lines), limit + 1))
+    return Page(data=rows[:limit], has_more=len(rows) > limit)
+
+
+@router.post("/{dataset_id}/preview", responses=problems(404, 422))
+def preview_dataset(services: ServicesDep, dataset_id: str, request: PreviewIn) -> PreviewOut:
+    """One row's exact token ids after the template, with the loss mask, and a histogram of lengths in tokens."""
+    key = _rows_key(services, dataset_id)
+    with services.store.open(key) as lines:
+        return preview(lines, request)
+
+
+def _rows_key(services: Services, dataset_id: str) -> str:
+    """Where the rows are. Raises NotFound, also when the file of a known data set is gone."""
+    with services.sessions.begin() as session:
+        key = datasets.storage_key(datasets.get(session, dataset_id).id)
+    if not services.store.exists(key):
+        raise NotFound(f"the rows of {dataset_id} are no longer in the artifact store; upload the file again")
+    return key

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
-from app.core.errors import BadDataset, ContextTooShort, NoChatTemplate
+from app.core.errors import BadDataset, ContextTooShort
 from app.core.job_config import FileData
+from app.core.prompt_encoder import PromptEncoder
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Row:
     """One prompt as ids. `number` is the row's 1-based place in the file.
 
     `response_ids` is what is trained on; `reference` is the data's own response, which answers are measured against
-    (the teacher's where the data has none).
+    (the teacher's where the data has none); `more_references` are as good.
     """
 
     number: int
@@ -32,56 +31,12 @@ class Row:
     prompt_ids: tuple[int, ...]
     reference: str | None
     response_ids: tuple[int, ...] | None
+    more_references: tuple[str, ...] = ()
 
-
-class PromptEncoder:
-    """Turns messages and responses into ids. The end of a response is the id that the template itself puts there."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, template: str, eos_ids: frozenset[int]) -> None:
-        if template == "chat" and not tokenizer.chat_template:
-            raise NoChatTemplate("the tokenizer has no chat template; use 'alpaca' or 'plain'", "data.template")
-        if not eos_ids:
-            raise BadDataset("the tokenizer names no end-of-text token, so no response can end", "teacher.model")
-        self._tokenizer = tokenizer
-        self._template = template
-        self.eos_ids = eos_ids
-        self.end_id = self._turn_end() if template == "chat" else self._plain_end()
-
-    def prompt(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """Ids of the conversation up to where the assistant's answer begins."""
-        if self._template == "chat":
-            ids = self._tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-            return tuple(ids)
-        return tuple(self._tokenizer(self._render(messages)).input_ids)
-
-    def response(self, text: str, *, max_tokens: int) -> tuple[int, ...]:
-        """Ids of an answer with its end token; a longer answer is cut and then has no end token."""
-        ids = [*self._tokenizer(text, add_special_tokens=False).input_ids, self.end_id]
-        return tuple(ids[:max_tokens])
-
-    def text(self, response_ids: Sequence[int]) -> str:
-        """The answer as a person reads it."""
-        return self._tokenizer.decode(response_ids, skip_special_tokens=True).strip()
-
-    def _render(self, messages: Sequence[dict[str, str]]) -> str:
-        if self._template == "plain":
-            return "\n".join(message["content"] for message in messages) + "\n"
-        heads = {"system": "", "user": "### Instruction:\n", "assistant": "### Response:\n"}
-        turns = [heads[message["role"]] + message["content"] for message in messages]
-        return "\n\n".join([*turns, heads["assistant"]])
-
-    def _turn_end(self) -> int:
-        """The first end-of-text id behind an assistant turn; templates often end turns with another id than EOS."""
-        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        ids = self._tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
-        start = len(self.prompt(turns[:1]))
-        return next((i for i in ids[start:] if i in self.eos_ids), self._plain_end())
-
-    def _plain_end(self) -> int:
-        eos = self._tokenizer.eos_token_id
-        return eos if eos in self.eos_ids else min(self.eos_ids)
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All that an answer may be measured against; none when nobody has answered the prompt yet."""
+        return (self.reference, *self.more_references) if self.reference else ()
 
 
 def read_rows(config: FileData, encoder: PromptEncoder) -> list[Row]:
@@ -117,11 +72,20 @@ def _row(number: int, line: str, config: FileData, encoder: PromptEncoder) -> Ro
             f"(now {config.max_prompt_tokens})",
             "data.max_prompt_tokens",
         )
-    reference = raw.get("response") or None
+    references = _references(number, raw)
+    reference = references[0] if references else None
     response_ids = None
     if reference and config.responses == "given":
         response_ids = encoder.response(reference, max_tokens=config.max_response_tokens)
-    return Row(number, prompt, prompt_ids, reference, response_ids)
+    return Row(number, prompt, prompt_ids, reference, response_ids, tuple(references[1:]))
+
+
+def _references(number: int, raw: dict[str, Any]) -> list[str]:
+    """The response that is trained on, then the row's other right answers (`references`, a list of texts)."""
+    others = raw.get("references") or []
+    if not isinstance(others, list) or not all(isinstance(other, str) for other in others):
+        raise BadDataset(f"row {number}: references is not a list of texts", "data")
+    return list(dict.fromkeys(text for text in (raw.get("response"), *others) if text))
 
 
 def check_context(rows: Sequence[Row], *, context: int, max_new_tokens: int, max_response_tokens: int) -> None:

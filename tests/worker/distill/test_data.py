@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.core.errors import BadDataset, ContextTooShort, NoChatTemplate
+from app.core.errors import BadDataset, ContextTooShort
 from app.core.job_config import FileData
 from tests.tiny_models import make_tokenizer
 from worker.distill.data import PromptEncoder, Row, RowOrder, check_context, read_rows, split
@@ -42,44 +42,28 @@ def test_chat_rows_use_the_tokenizers_template_and_end_with_its_end_of_turn(
     assert tokenizer.decode(row.response_ids[:-1]) == "sings"
 
 
-def test_the_end_of_a_turn_may_be_another_id_than_eos() -> None:
-    tokenizer = make_tokenizer(extra_tokens=["<turn_end>"])
-    turn_end = tokenizer.convert_tokens_to_ids("<turn_end>")
-    tokenizer.chat_template = tokenizer.chat_template.replace("<|im_end|>", "<turn_end>")
-    encoder = PromptEncoder(tokenizer, template="chat", eos_ids=frozenset({EOS, turn_end}))
-    assert encoder.end_id == turn_end
+def test_a_row_may_have_several_right_answers_of_which_the_response_is_trained_on(
+    encoder: PromptEncoder, tmp_path: Path
+) -> None:
+    rows = read_rows(
+        write(
+            tmp_path / "a.jsonl",
+            user("2 + 2", "4") | {"references": ["four", "4"]},
+            user("3 + 3") | {"references": ["6", "six"]},
+            user("4 + 4"),
+        ),
+        encoder,
+    )
+    assert [row.references for row in rows] == [("4", "four"), ("6", "six"), ()]
+    assert [row.response_ids and encoder.text(row.response_ids) for row in rows] == ["4", "6", None]
 
 
-def test_a_pad_token_that_is_also_eos_still_ends_responses() -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.pad_token = tokenizer.eos_token
-    encoder = PromptEncoder(tokenizer, template="chat", eos_ids=frozenset({EOS}))
-    assert encoder.response("the", max_tokens=9)[-1] == EOS
-
-
-def test_alpaca_and_plain_templates() -> None:
-    tokenizer = make_tokenizer(chat_template=None)
-    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "the dog"}]
-    texts = {
-        template: tokenizer.decode(
-            PromptEncoder(tokenizer, template=template, eos_ids=frozenset({EOS})).prompt(messages)
-        )
-        for template in ("alpaca", "plain")
-    }
-    assert texts == {
-        "alpaca": "Be kind.\n\n### Instruction:\nthe dog\n\n### Response:\n",
-        "plain": "Be kind.\nthe dog\n",
-    }
-
-
-def test_chat_without_a_template_names_the_setting() -> None:
-    with pytest.raises(NoChatTemplate, match=r"data\.template.*alpaca"):
-        PromptEncoder(make_tokenizer(chat_template=None), template="chat", eos_ids=frozenset({EOS}))
-
-
-def test_long_responses_are_cut_and_then_have_no_end(encoder: PromptEncoder) -> None:
-    assert len(encoder.response("the small brown dog sees birds", max_tokens=3)) == 3
-    assert EOS not in encoder.response("the small brown dog sees birds", max_tokens=3)
+@pytest.mark.parametrize("references", ["four", [4], {"a": "b"}])
+def test_references_that_are_no_list_of_texts_are_refused(
+    encoder: PromptEncoder, tmp_path: Path, references: Any
+) -> None:
+    with pytest.raises(BadDataset, match="row 1: references"):
+        read_rows(write(tmp_path / "a.jsonl", user("2 + 2", "4") | {"references": references}), encoder)
 
 
 @pytest.mark.parametrize(
