@@ -195,8 +195,26 @@ class EvaluationConfig(Settings):
         "so that a run that gets worse towards its end loses nothing; last: those of the last step.",
     )
     metric: MetricName = Field("kl_ts", description="What best means: the held-out measure eval/<metric>.")
-    rouge_rows: int = Field(16, ge=0, description="Held-out prompts the student answers greedily for ROUGE-L.")
-    samples: int = Field(2, ge=0, description="Of those answers, how many are shown as samples.")
+    rouge_rows: int = Field(16, ge=0, description="Held-out prompts that the student answers, greedily and sampled.")
+    samples: int = Field(2, ge=0, description="Of the greedy answers, how many are shown as samples.")
+    exact_match: bool = Field(False, description="Count answers that equal a reference: for tasks with a right answer.")
+    temperatures: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (), description="Temperatures at which the prompts are answered too, once per seed; none: greedily only."
+    )
+    own_samples: bool = Field(
+        False,
+        description="KL on the student's own samples (T = 1) and exposure bias; the teacher samples too.",
+    )
+    seeds: int = Field(3, ge=1, description="Sampling seeds of sampled measures: mean and standard deviation.")
+
+    @model_validator(mode="after")
+    def _what_is_measured_can_be(self) -> EvaluationConfig:
+        reads_answers = self.metric in ("rouge_l", "exact_match") or self.exact_match
+        if (reads_answers or self.temperatures or self.own_samples) and not self.rouge_rows:
+            raise ValueError("measures of answers and samples need prompts; set rouge_rows to 1 or more")
+        if self.metric == "exact_match" and not self.exact_match:
+            raise ValueError("metric exact_match is not measured; set exact_match to true")
+        return self
 
 
 class DistillConfig(Settings):

@@ -1,6 +1,7 @@
-"""Held-out quality of a student: KL to the teacher, agreement, the training objective itself, and ROUGE-L.
+"""Held-out quality by teacher forcing: KL to the teacher both ways, agreement, and the training objective itself.
 
-Knows held-out rows and the two models. Does not know when it is called or what is done with the numbers.
+Knows held-out rows and the two models. Does not sample: what a student writes by itself is measured in `answers.py`
+and `exposure.py`, and `checkup.py` puts all of it together.
 """
 
 from __future__ import annotations
@@ -9,27 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from nltk import ngrams
-from rouge_score.rouge_scorer import RougeScorer
 from torch import Tensor
 
-from worker.distill.data import PromptEncoder, Row
-from worker.distill.generate import SamplingSettings
+from worker.distill.data import Row
 from worker.distill.models import SplitModel
 from worker.distill.objective import Objective
-from worker.distill.responses import write_responses
 from worker.distill.types import Batch
 
 CHUNK_LOGITS = 2**25  # logits alive at once: 128 MiB per float32 tensor
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A held-out prompt with the student's answer, as ids and as text."""
-
-    row: Row
-    response_ids: tuple[int, ...]
-    text: str
 
 
 @dataclass(frozen=True)
@@ -46,6 +34,16 @@ class HeldOut:
         return cls(rows, batches, [response_states(teacher, batch) for batch in batches])
 
 
+@dataclass(frozen=True)
+class PositionDivergence:
+    """What the models disagree about at N response positions: KL(teacher || student) and KL(student || teacher) in
+    nats, float32, and whether their most probable classes are the same. On the CPU."""
+
+    kl_ts_N: Tensor
+    kl_st_N: Tensor
+    agrees_N: Tensor
+
+
 def response_states(lm: SplitModel, batch: Batch) -> Tensor:
     """Hidden states [N, D] that predict the batch's response tokens, with gradient if the model has one."""
     hidden_BTD = lm.hidden(
@@ -55,67 +53,37 @@ def response_states(lm: SplitModel, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
+def position_divergence(
+    teacher: SplitModel, student: SplitModel, teacher_ND: Tensor, student_ND: Tensor
+) -> PositionDivergence:
+    """Both models' next-token distributions at temperature 1, compared position by position in slices of N."""
+    step = max(1, CHUNK_LOGITS // teacher.vocabulary_size)
+    parts: list[tuple[Tensor, Tensor, Tensor]] = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))]
+    for start in range(0, len(teacher_ND), step):
+        log_p_NV = teacher.head(teacher_ND[start : start + step]).float().log_softmax(-1)
+        log_q_NV = student.head(student_ND[start : start + step]).float().log_softmax(-1)
+        difference_NV = log_p_NV - log_q_NV
+        kl_ts_N = (log_p_NV.exp() * difference_NV).sum(-1)
+        kl_st_N = -(log_q_NV.exp() * difference_NV).sum(-1)
+        parts.append((kl_ts_N.cpu(), kl_st_N.cpu(), (log_p_NV.argmax(-1) == log_q_NV.argmax(-1)).cpu()))
+    return PositionDivergence(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
 def divergence(
     teacher: SplitModel, student: SplitModel, held_out: HeldOut, states: Sequence[Tensor]
 ) -> dict[str, float]:
-    """Mean KL(teacher || student), KL(student || teacher) in nats per token, and the share of positions whose most
-    probable class agrees, over all held-out response tokens. Float32, in slices of positions."""
-    step = max(1, CHUNK_LOGITS // teacher.vocabulary_size)
-    sums = torch.zeros(3, dtype=torch.float64)
-    positions = 0
-    for teacher_ND, student_ND in zip(held_out.teacher_hidden, states, strict=True):
-        positions += len(teacher_ND)
-        for start in range(0, len(teacher_ND), step):
-            log_p_NV = teacher.head(teacher_ND[start : start + step]).float().log_softmax(-1)
-            log_q_NV = student.head(student_ND[start : start + step]).float().log_softmax(-1)
-            difference_NV = log_p_NV - log_q_NV
-            sums[0] += (log_p_NV.exp() * difference_NV).sum().item()
-            sums[1] -= (log_q_NV.exp() * difference_NV).sum().item()
-            sums[2] += (log_p_NV.argmax(-1) == log_q_NV.argmax(-1)).sum().item()
-    kl_ts, kl_st, agreement = (sums / max(positions, 1)).tolist()
-    return {"eval/kl_ts": kl_ts, "eval/kl_st": kl_st, "eval/top1_agreement": agreement}
-
-
-def rouge_l(answers: Sequence[Answered]) -> float:
-    """Mean ROUGE-L F-measure (0 to 1) with stemming; rows without a reference do not count."""
-    scorer = RougeScorer(["rougeL"], use_stemmer=True)
-    scores = [
-        scorer.score(answer.row.reference, answer.text)["rougeL"].fmeasure for answer in answers if answer.row.reference
+    """`eval/kl_ts`, `eval/kl_st` (nats per token) and `eval/top1_agreement` (a share): means over all held-out response
+    tokens. `states` are the student's, per batch."""
+    found = [
+        position_divergence(teacher, student, teacher_ND, student_ND)
+        for teacher_ND, student_ND in zip(held_out.teacher_hidden, states, strict=True)
     ]
-    return sum(scores) / len(scores) if scores else 0.0
-
-
-def distinct(answers: Sequence[Answered], n: int) -> float:
-    """Distinct n-grams of words over all n-grams of all answers (Li et al., 2016): low means repetitive."""
-    grams = [gram for answer in answers for gram in ngrams(answer.text.split(), n)]
-    return len(set(grams)) / len(grams) if grams else 0.0
-
-
-def answer_metrics(answers: Sequence[Answered], *, eos_ids: frozenset[int]) -> dict[str, float]:
-    """Of at least one answer: ROUGE-L, distinct-1 and -2, mean length in tokens, and the share that ended by itself."""
-    return {
-        "eval/rouge_l": rouge_l(answers),
-        "eval/distinct_1": distinct(answers, 1),
-        "eval/distinct_2": distinct(answers, 2),
-        "eval/answer_tokens": sum(len(a.response_ids) for a in answers) / len(answers),
-        "eval/ended": sum(a.response_ids[-1] in eos_ids for a in answers) / len(answers),
+    columns = {
+        "eval/kl_ts": torch.cat([part.kl_ts_N for part in found]),
+        "eval/kl_st": torch.cat([part.kl_st_N for part in found]),
+        "eval/top1_agreement": torch.cat([part.agrees_N for part in found]),
     }
-
-
-def answer_rows(
-    student: SplitModel, rows: Sequence[Row], *, encoder: PromptEncoder, settings: SamplingSettings, batch_size: int
-) -> list[Answered]:
-    """The student's answers, in the order of `rows`; the same random numbers at every call."""
-    answers = dict(
-        write_responses(
-            student,
-            [row.prompt_ids for row in rows],
-            settings=settings,
-            batch_size=batch_size,
-            generator=torch.Generator().manual_seed(0),
-        )
-    )
-    return [Answered(row, answers[i], encoder.text(answers[i])) for i, row in enumerate(rows)]
+    return {name: float(values_N.double().mean()) for name, values_N in columns.items()}
 
 
 @torch.no_grad()
@@ -123,7 +91,11 @@ def evaluate(
     teacher: SplitModel, student: SplitModel, held_out: HeldOut, *, objective: Objective, chunk_positions: int | None
 ) -> dict[str, float]:
     """`eval/kl_ts`, `eval/kl_st`, `eval/top1_agreement`, and the training objective on held-out rows: `eval/loss`
-    and one `eval/loss/<kind>` per term."""
+    and one `eval/loss/<kind>` per term, by the same code as in training.
+
+    Every held-out row is ground truth, so SCRG has no part in it, and nothing in it is drawn: equal models give equal
+    numbers. A term that counts nothing in these rows is absent.
+    """
     states = [response_states(student, batch) for batch in held_out.batches]
     metrics = divergence(teacher, student, held_out, states)
     counts = objective.counts(held_out.batches)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,8 +19,9 @@ from app.core.errors import NonFiniteLoss
 from app.core.events import Correction, Emit, Evaluated, PhaseProgress, SampleDrawn, StepDone, StudentExported, Warned
 from app.core.job_config import DistillConfig
 from worker.distill.assembly import Assembly, assemble, ground_truth
+from worker.distill.checkup import Examiner
 from worker.distill.data import RowOrder
-from worker.distill.evaluate import answer_metrics, answer_rows, evaluate, response_states
+from worker.distill.evaluate import response_states
 from worker.distill.export import export_student
 from worker.distill.rollout import draw_fresh
 from worker.distill.schedule import BatchSchedule, Source
@@ -232,29 +233,16 @@ class Trainer:
                 self._emit(drawn.correction)
 
     def _evaluate(self, step: int) -> dict[str, float]:
-        run, evaluation = self._run, self._run.config.evaluation
+        run = self._run
         self._emit(PhaseProgress(phase="evaluating"))
-        student = run.sampler.lm
-        metrics = evaluate(
-            run.teacher, student, run.held_out, objective=run.objective, chunk_positions=run.chunk_positions
-        )
-        rows = run.held_out.rows[: evaluation.rouge_rows]
-        answers = answer_rows(
-            student,
-            rows,
-            encoder=run.encoder,
-            settings=replace(run.settings, temperature=0),
-            batch_size=run.config.training.batch_size,
-        )
-        if answers:
-            metrics |= answer_metrics(answers, eos_ids=run.encoder.eos_ids)
-        self._schedule.observe_dev_loss(metrics["eval/loss"])
-        self._emit(Evaluated(step=step, metrics=metrics))
-        for answer in answers[: evaluation.samples]:
+        found = Examiner.of(run).examine(run.sampler.lm)
+        self._schedule.observe_dev_loss(found.metrics["eval/loss"])
+        self._emit(Evaluated(step=step, metrics=found.metrics))
+        for answer in found.answers[: run.config.evaluation.samples]:
             self._emit(
                 SampleDrawn(step=step, prompt=answer.row.prompt, text=answer.text, reference=answer.row.reference)
             )
-        return metrics
+        return found.metrics
 
     def _warn(self, warning: Warned) -> None:
         """Once per code: a state that lasts is not news at every step."""

@@ -59,6 +59,16 @@ def test_unknown_fields_and_kinds_are_refused_at_their_path(raw: dict[str, Any],
         ({"losses": [{"kind": "sft"}, {"kind": "sft"}]}, "each kind may appear once"),
         ({"losses": [{"kind": "sft"}]}, "sampled batches would train on nothing"),
         ({"losses": [{"kind": "dac_kl", "fixed_lower": 0.9, "fixed_upper": 0.5}]}, "fixed_lower"),
+        *[
+            ({"evaluation": {"rouge_rows": 0, **measure}}, "need prompts")
+            for measure in (
+                {"temperatures": [0.7]},
+                {"own_samples": True},
+                {"exact_match": True},
+                {"metric": "rouge_l"},
+            )
+        ],
+        ({"evaluation": {"metric": "exact_match"}}, "set exact_match to true"),
     ],
 )
 def test_contradictions_are_explained(changes: dict[str, Any], words: str) -> None:

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from app.core.loss_config import ForwardKlLoss, SftLoss
+from app.core.loss_config import DacKlLoss, ForwardKlLoss, SftLoss
 from tests.worker.distill.conftest import PROMPTS
 from worker.distill.data import Row
-from worker.distill.evaluate import (
-    Answered,
-    HeldOut,
-    answer_metrics,
-    distinct,
-    divergence,
-    evaluate,
-    response_states,
-    rouge_l,
-)
+from worker.distill.evaluate import HeldOut, divergence, evaluate, position_divergence, response_states
 from worker.distill.models import SplitModel
 from worker.distill.objective import Objective
 from worker.distill.types import TokenSequence, make_batch
@@ -69,24 +60,27 @@ def test_the_dev_loss_is_the_training_objective(
     assert "eval/loss/total" not in metrics
 
 
-def answered(text: str, reference: str | None = None, ids: tuple[int, ...] = (5, 2)) -> Answered:
-    return Answered(Row(1, "", (1,), reference, None), ids, text)
+def test_divergence_is_that_of_each_position_however_it_is_sliced(
+    teacher_lm: SplitModel, student_lm: SplitModel, held_out: HeldOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (teacher_ND, *_), student_ND = held_out.teacher_hidden, response_states(student_lm, held_out.batches[0])
+    whole = position_divergence(teacher_lm, student_lm, teacher_ND, student_ND)
+    log_p, log_q = (plain_log_probs(lm)[: len(teacher_ND)] for lm in (teacher_lm, student_lm))
+    torch.testing.assert_close(whole.kl_ts_N.double(), (log_p.exp() * (log_p - log_q)).sum(-1), rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr("worker.distill.evaluate.CHUNK_LOGITS", 5 * 320)
+    sliced = position_divergence(teacher_lm, student_lm, teacher_ND, student_ND)
+    assert len(whole.kl_ts_N) % 5  # the last slice is a short one
+    for name, values_N in vars(whole).items():
+        torch.testing.assert_close(getattr(sliced, name), values_N)
 
 
-def test_rouge_l_with_stemming_ignores_rows_without_a_reference() -> None:
-    # "dogs run" stems to "dog run": longest common subsequence 2 of 2 and 2 of 4 words, F = 2/3
-    assert rouge_l([answered("dogs run", "the dog runs fast"), answered("x")]) == pytest.approx(2 / 3)
-    assert rouge_l([answered("x")]) == 0.0
-
-
-def test_answers_are_described_by_variety_length_and_end() -> None:
-    answers = [answered("a b a b", "a b a b", ids=(7, 8, 7, 8)), answered("a c", "no", ids=(7, 9, 2))]
-    metrics = answer_metrics(answers, eos_ids=frozenset({2}))
-    assert metrics == {
-        "eval/rouge_l": pytest.approx(0.5),
-        "eval/distinct_1": pytest.approx(3 / 6),  # a, b, c of six words
-        "eval/distinct_2": pytest.approx(3 / 4),  # ab, ba, ac of ab, ba, ab, ac
-        "eval/answer_tokens": 3.5,
-        "eval/ended": 0.5,
-    }
-    assert distinct([answered("")], 1) == 0.0
+def test_the_dev_loss_of_a_learned_mask_is_not_drawn_and_its_terms_add_up(
+    teacher_lm: SplitModel, student_lm: SplitModel, held_out: HeldOut
+) -> None:
+    torch.manual_seed(0)
+    objective = Objective([SftLoss(weight=0.5), DacKlLoss(weight=3.0, top_k=16, hidden_size=8)])
+    once, again = (
+        evaluate(teacher_lm, student_lm, held_out, objective=objective, chunk_positions=None) for _ in range(2)
+    )
+    assert once == again
+    assert once["eval/loss"] == pytest.approx(0.5 * once["eval/loss/sft"] + 3 * once["eval/loss/dac_kl"], rel=1e-5)
