@@ -25,7 +25,8 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """`sessions` belong to `engine`. `stream_poll_s`: how often a live stream looks for new events."""
+    """`sessions` belong to `engine`. `lease_s`: who has not reported for so long counts as lost. `stream_poll_s`: how
+    often a live stream looks for new events."""
 
     engine: Engine
     sessions: sessionmaker[Session]
@@ -33,6 +34,7 @@ class Services:
     doorbell: Doorbell
     store: ArtifactStore
     clock: Callable[[], datetime] = utc_now
+    lease_s: float = 60.0
     max_upload_bytes: int = 512 * 2**20
     stream_poll_s: float = 0.5
     stream_ping_s: float = 15.0

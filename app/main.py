@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from app.deps import Services
 from app.errors import install_error_handlers, problem_media_type
 from app.middleware import BodyLimit, RequestMetrics
-from app.routes import comparisons, config, datasets, events, health, jobs, metrics, models
+from app.routes import comparisons, config, datasets, events, health, jobs, metrics, models, workers
 from app.sweeper import Sweeper
 
 ROUTERS = (
@@ -26,6 +26,7 @@ ROUTERS = (
     metrics.router,
     models.router,
     comparisons.router,
+    workers.router,
     health.router,
 )
 

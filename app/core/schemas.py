@@ -147,6 +147,27 @@ class ComparisonOut(Shape):
     finished_at: datetime | None
 
 
+class WorkerOut(Shape):
+    """A worker process, and what it does now."""
+
+    name: str
+    queue: str
+    status: Literal["idle", "busy", "lost"] = Field(description="`lost`: it stopped reporting.")
+    job_id: str | None
+    comparison_id: str | None
+    device: str = Field(description="The device it computes on, e.g. NVIDIA H200 or cpu.")
+    memory_bytes: int = Field(description="Of the device, or of the machine for a cpu.")
+    host: str
+    pid: int
+    versions: Mapping[str, str]
+    started_at: datetime
+    heartbeat_at: datetime
+
+
+class WorkersOut(Shape):
+    data: Sequence[WorkerOut]
+
+
 class ProblemItem(Shape):
     """One thing that is wrong with the request."""
 

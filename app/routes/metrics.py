@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
-from app.core.db import events, jobs
+from app.core.db import curves, jobs
 from app.core.schemas import JobStatus, MetricsOut
 from app.deps import ServicesDep
 from app.errors import problems
@@ -25,7 +25,7 @@ def read_metrics(
     """One curve per metric, thinned out so that every peak stays."""
     with services.sessions.begin() as session:
         jobs.get(session, job_id)
-        return MetricsOut(series=events.series(session, job_id=job_id, names=names, max_points=max_points))
+        return MetricsOut(series=curves.read(session, job_id=job_id, names=names, max_points=max_points))
 
 
 @router.get("/metrics", tags=["health"], response_class=Response)

@@ -15,14 +15,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, cast
 
-from sqlalchemy import ColumnElement, Update, delete, func, select, update
+from sqlalchemy import ColumnElement, Update, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.core.db import curves
 from app.core.db import events as event_rows
 from app.core.db.doorbell import due
 from app.core.db.rows import get_row, newest_first
-from app.core.db.tables import Job, Metric
+from app.core.db.tables import Job
 from app.core.errors import AttemptLost, Conflict
 from app.core.events import StatusChanged
 from app.core.ids import new_id
@@ -149,7 +150,7 @@ def claim_next(session: Session, *, worker: str, now: datetime) -> Claim | None:
             step=0,
         )
         if change is not None:
-            session.execute(delete(Metric).where(Metric.job_id == job_id))
+            curves.remove(session, job_id=job_id)
             job = get(session, job_id)
             return Claim(job_id=job.id, attempt=job.attempt, config=job.config)
     return None

@@ -101,6 +101,12 @@ class Job(Base):
     __table_args__ = (
         Index("ix_jobs_claim", "status", text("priority DESC"), "id"),  # claim_next reads its first row
         Index("ix_jobs_status_id", "status", "id"),  # pages by status; pages of all jobs use the primary key
+        Index(
+            "ix_jobs_untrimmed",
+            "finished_at",
+            sqlite_where=text("trimmed_at IS NULL"),
+            postgresql_where=text("trimmed_at IS NULL"),
+        ),  # retention reads its first rows
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -126,6 +132,7 @@ class Job(Base):
     started_at: Mapped[datetime | None]
     heartbeat_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    trimmed_at: Mapped[datetime | None]  # when retention removed its events and curves
 
 
 class EventRow(Base):
@@ -141,14 +148,50 @@ class EventRow(Base):
 
 
 class Metric(Base):
-    """One number of one step, for curves; the current attempt's only."""
+    """One number of one step, for curves; the current attempt's only. Written in the order of the key."""
 
     __tablename__ = "metrics"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[float]
+
+
+class MetricRange(Base):
+    """What one metric did in the steps `bucket * width` to `(bucket + 1) * width - 1`: its first, last, lowest and
+    highest point, for curves too long to read point by point. `curves.py` says which ranges exist."""
+
+    __tablename__ = "metric_ranges"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    width: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    bucket: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    first_step: Mapped[int]
+    first: Mapped[float]
+    last_step: Mapped[int]
+    last: Mapped[float]
+    low_step: Mapped[int]
+    low: Mapped[float]
+    high_step: Mapped[int]
+    high: Mapped[float]
+
+
+class Worker(Base):
+    """A worker process that reported itself; a new process of the same name takes the row over."""
+
+    __tablename__ = "workers"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    queue: Mapped[str]
+    host: Mapped[str]
+    pid: Mapped[int]
+    device: Mapped[str]
+    memory_bytes: Mapped[int] = mapped_column(BigInteger)
+    versions: Mapped[Mapping[str, Any]]
+    started_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime]
 
 
 class Comparison(Base):

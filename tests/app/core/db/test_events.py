@@ -1,15 +1,13 @@
-"""Numbers without holes, the fence, and curves that keep their peaks."""
+"""Numbers without holes, the fence, and what steps measured."""
 
 from __future__ import annotations
 
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import events, jobs
+from app.core.db import curves, events, job_sweeps, jobs
 from app.core.errors import AttemptLost
 from app.core.events import Evaluated, StepDone, Warned, parse_event
 from tests.app.conftest import Clock, at_once, make_config
@@ -84,13 +82,13 @@ def test_only_the_running_attempt_may_write(sessions: Sessions, clock: Clock, jo
     with sessions.begin() as session:
         rows, _ = events.page(session, job_id=job_id, after=0, limit=10)
         assert [row.payload["kind"] for row in rows] == ["status"] * 3
-        assert events.series(session, job_id=job_id, names=None, max_points=10) == []
+        assert curves.read(session, job_id=job_id, names=None, max_points=10) == []
 
 
 def test_writing_counts_as_a_heartbeat(sessions: Sessions, clock: Clock, job_id: str) -> None:
     with sessions.begin() as session:
         events.append(session, job_id=job_id, attempt=1, events=[step(1)], now=clock.advance(50))
-        assert jobs.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
+        assert job_sweeps.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
 
 
 def test_curves_by_name_and_a_step_measured_twice(sessions: Sessions, clock: Clock, job_id: str) -> None:
@@ -99,22 +97,7 @@ def test_curves_by_name_and_a_step_measured_twice(sessions: Sessions, clock: Clo
         with sessions.begin() as session:
             events.append(session, job_id=job_id, attempt=1, events=batch, now=clock())
     with sessions.begin() as session:
-        curves = {curve.name: curve.points for curve in events.series(session, job_id=job_id, names=None, max_points=9)}
-        assert curves == {"a": [(1, 1.0), (2, 2.0)], "e": [(2, 3.0)]}  # what is not finite is no point
-        only = events.series(session, job_id=job_id, names=["e", "unknown"], max_points=9)
+        found = {curve.name: curve.points for curve in curves.read(session, job_id=job_id, names=None, max_points=9)}
+        assert found == {"a": [(1, 1.0), (2, 2.0)], "e": [(2, 3.0)]}  # what is not finite is no point
+        only = curves.read(session, job_id=job_id, names=["e", "unknown"], max_points=9)
         assert [curve.name for curve in only] == ["e"]
-
-
-@given(
-    values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300),
-    max_points=st.integers(4, 40),
-)
-def test_thinning_out_keeps_ends_and_extremes(values: list[float], max_points: int) -> None:
-    points = list(enumerate(values))
-    kept = events.down_sample(points, max_points)
-    assert len(kept) <= max_points
-    assert kept == sorted(set(kept))
-    assert set(kept) <= set(points)
-    assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert min(value for _, value in kept) == min(values)
-    assert max(value for _, value in kept) == max(values)

@@ -1,0 +1,150 @@
+"""A run's curves: every number as it was measured, and the same thinned out for reading.
+
+Knows the tables `metrics` (all points) and `metric_ranges` (what the points of 4, 16, 64, ... steps come down to). Does
+not know events: `events.py` brings the numbers that are in them.
+
+Own code because no query over the points is fast enough: a run of 200,000 steps has 4 million of them. A range keeps
+its first, last, lowest and highest point, as in M4 (Jugel et al., "M4: A Visualization-Oriented Time Series Data
+Aggregation", VLDB 2014), and exists for every full stretch of its width before the newest step, so that a run of any
+length is read in a few hundred rows per curve: ranges of the width that suits the reader, then ever narrower ones, then
+the last few points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import FromClause, Select, delete, func, literal, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from app.core.db.tables import Metric, MetricRange
+from app.core.schemas import Series
+
+Point = tuple[int, float]
+_FACTOR = 4  # each width is so many times the one before
+_KEYS = ["job_id", "width", "bucket", "name"]
+_POINTS = ["first_step", "first", "last_step", "last", "low_step", "low", "high_step", "high"]
+
+
+def store(session: Session, *, job_id: str, values: Mapping[tuple[int, str], float]) -> None:
+    """Stores `values` by (step, name); a step that is measured again keeps the newer value."""
+    if not values:
+        return
+    newest_before = _newest_step(session, job_id)
+    rows = [{"job_id": job_id, "step": step, "name": name, "value": value} for (step, name), value in values.items()]
+    statement = _dialect(session).insert(Metric)
+    keys = ["job_id", "step", "name"]
+    session.execute(
+        statement.on_conflict_do_update(index_elements=keys, set_={"value": statement.excluded.value}), rows
+    )
+    steps = {step for step, _ in values}
+    if newest_before is not None:
+        steps.add(newest_before)  # its stretch may be full now
+    _fill_ranges(session, job_id, steps, newest=max(steps))
+
+
+def remove(session: Session, *, job_id: str) -> None:
+    """Removes all curves of a job."""
+    session.execute(delete(MetricRange).where(MetricRange.job_id == job_id))
+    session.execute(delete(Metric).where(Metric.job_id == job_id))
+
+
+def read(session: Session, *, job_id: str, names: Sequence[str] | None, max_points: int) -> list[Series]:
+    """One curve per metric name (all names when `names` is None), in order of name. Each has at most `max_points`
+    (>= 4) of the points that were measured: its first, last, lowest and highest, and the peaks between them."""
+    newest = _newest_step(session, job_id)
+    if newest is None:
+        return []
+    ranges: dict[str, list[Sequence[Any]]] = {}
+    for query in _stretches(job_id, names, newest=newest, max_points=max_points):
+        for name, *points in session.execute(query):
+            ranges.setdefault(name, []).append(points)
+    return [Series(name=name, points=down_sample(_points(ranges[name]), max_points)) for name in sorted(ranges)]
+
+
+def down_sample(points: Sequence[Point], max_points: int) -> list[Point]:
+    """At most `max_points` (>= 4) of `points` (sorted by step): the first, the last, and of every stretch between
+    them its lowest and its highest, so that a spike is never averaged away."""
+    if len(points) <= max_points:
+        return list(points)
+    inner, num_stretches = points[1:-1], (max_points - 2) // 2
+    kept = [points[0]]
+    for i in range(num_stretches):
+        stretch = inner[i * len(inner) // num_stretches : (i + 1) * len(inner) // num_stretches]
+        extremes = {min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])}
+        kept.extend(sorted(extremes))
+    return [*kept, points[-1]]
+
+
+def _newest_step(session: Session, job_id: str) -> int | None:
+    return session.scalar(select(func.max(Metric.step)).where(Metric.job_id == job_id))
+
+
+def _points(ranges: Sequence[Sequence[Any]]) -> list[Point]:
+    """The lowest and highest point of each of one curve's `ranges` (values of _POINTS, in order of step), its first
+    and its last."""
+    extremes = chain.from_iterable(((row[4], row[5]), (row[6], row[7])) for row in ranges)
+    return sorted({(ranges[0][0], ranges[0][1]), (ranges[-1][2], ranges[-1][3]), *extremes})
+
+
+def _stretches(job_id: str, names: Sequence[str] | None, *, newest: int, max_points: int) -> Iterator[Select[Any]]:
+    """What to read, in order of step: the narrowest ranges of which `max_points` cover the run; where their last full
+    one ends, narrower ones; at the end single points. Rows are a name and the values of _POINTS."""
+    width, start = 1, 0
+    while newest >= width * max_points:
+        width *= _FACTOR
+    while width >= 1:
+        source = _ranges(width)
+        end = newest // width if width > 1 else newest + 1
+        query = select(source.c.name, *(source.c[column] for column in _POINTS)).order_by(source.c.bucket)
+        query = query.where(source.c.job_id == job_id, source.c.bucket >= start // width, source.c.bucket < end)
+        yield query if names is None else query.where(source.c.name.in_(names))
+        width, start = width // _FACTOR, end * width
+
+
+def _ranges(width: int) -> FromClause:
+    """The ranges of this width; the points themselves are those of width 1."""
+    if width > 1:
+        return select(MetricRange).where(MetricRange.width == width).subquery()
+    step, value = Metric.step, Metric.value
+    points = [(value if name in ("first", "last", "low", "high") else step).label(name) for name in _POINTS]
+    return select(Metric.job_id, step.label("bucket"), Metric.name, *points).subquery()
+
+
+def _fill_ranges(session: Session, job_id: str, steps: Collection[int], *, newest: int) -> None:
+    """Computes the ranges around `steps` that are full now, each width from the one before."""
+    width = _FACTOR
+    while width <= newest:
+        full = {step // width for step in steps if step // width < newest // width}
+        if full:
+            source = _ranges(width // _FACTOR)
+            parts = [bucket * _FACTOR + i for bucket in full for i in range(_FACTOR)]
+            query = _merged(source, width).where(source.c.job_id == job_id, source.c.bucket.in_(parts))
+            insert = _dialect(session).insert(MetricRange).from_select([*_KEYS, *_POINTS], query)
+            values = {column: insert.excluded[column] for column in _POINTS}
+            session.execute(insert.on_conflict_do_update(index_elements=_KEYS, set_=values))
+        width *= _FACTOR
+
+
+def _merged(source: FromClause, width: int) -> Select[Any]:
+    """Ranges of `width`, each from those of `source` in it."""
+    c, bucket = source.c, source.c.bucket // _FACTOR
+    orders = {
+        "first": (c.bucket,),
+        "last": (c.bucket.desc(),),
+        "low": (c.low, c.low_step),
+        "high": (c.high.desc(), c.high_step),
+    }
+    points = [
+        func.first_value(c[column]).over(partition_by=(bucket, c.name), order_by=orders[column.removesuffix("_step")])
+        for column in _POINTS
+    ]
+    return select(c.job_id, literal(width), bucket, c.name, *points).distinct()
+
+
+def _dialect(session: Session) -> Any:
+    """Both can insert or update in one statement, each with a function of its own."""
+    return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
