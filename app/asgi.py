@@ -30,12 +30,7 @@ def build(settings: ServiceSettings) -> FastAPI:
         max_upload_bytes=settings.max_upload_mib * 2**20,
     )
     sweeper = Sweeper(
-        sessions=sessions,
-        doorbell=doorbell,
-        lease_s=settings.lease_s,
-        sweep_s=settings.sweep_s,
-        clock=utc_now,
-        free_bytes=services.store.free_bytes,
+        sessions=sessions, doorbell=doorbell, lease_s=settings.lease_s, sweep_s=settings.sweep_s, clock=utc_now
     )
     return create_app(services=services, sweeper=sweeper)
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import curves, events, job_requests, job_sweeps, jobs
+from app.core.db import curves, events, jobs
 from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine
 from app.core.db.tables import Job
@@ -98,7 +98,7 @@ def test_a_replaced_worker_cannot_write(sessions: Sessions, clock: Clock) -> Non
     job_id = create(sessions, clock)
     claim(sessions, clock, "dead?")
     with sessions.begin() as session:
-        assert job_sweeps.requeue_stale(session, now=clock.advance(61), lease_s=60) == [job_id]
+        assert jobs.requeue_stale(session, now=clock.advance(61), lease_s=60) == [job_id]
     for attempt in (1, 2):  # 1 was taken away, 2 is not claimed yet
         with pytest.raises(AttemptLost), sessions.begin() as session:
             jobs.heartbeat(session, job_id=job_id, attempt=attempt, now=clock())
@@ -120,7 +120,7 @@ def test_a_heartbeat_keeps_the_lease(sessions: Sessions, clock: Clock) -> None:
     with sessions.begin() as session:
         assert jobs.heartbeat(session, job_id=job_id, attempt=1, now=clock.advance(50)) is False
     with sessions.begin() as session:
-        assert job_sweeps.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
+        assert jobs.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
     assert read(sessions, job_id).status == "running"
 
 
@@ -129,7 +129,7 @@ def test_the_third_lost_worker_is_the_last(sessions: Sessions, clock: Clock) -> 
     for _ in range(3):
         assert claim(sessions, clock) is not None
         with sessions.begin() as session:
-            job_sweeps.requeue_stale(session, now=clock.advance(61), lease_s=60, max_attempts=3)
+            jobs.requeue_stale(session, now=clock.advance(61), lease_s=60, max_attempts=3)
     job = read(sessions, job_id)
     assert (job.status, job.error_code, job.attempt) == ("failed", "worker_lost", 3)
     assert claim(sessions, clock) is None
@@ -144,7 +144,7 @@ def test_a_new_attempt_starts_its_curves_anew(sessions: Sessions, clock: Clock) 
             events.append(session, job_id=job_id, attempt=attempt, events=steps, now=clock())
         with sessions.begin() as session:
             curve = curves.read(session, job_id=job_id, names=None, max_points=100)[0]
-            job_sweeps.requeue_stale(session, now=clock.advance(61), lease_s=60)
+            jobs.requeue_stale(session, now=clock.advance(61), lease_s=60)
     assert curve.points == [(1, 2.0)]
     assert read(sessions, job_id).step == 1
 
@@ -152,18 +152,18 @@ def test_a_new_attempt_starts_its_curves_anew(sessions: Sessions, clock: Clock) 
 def test_a_queued_job_is_cancelled_at_once(sessions: Sessions, clock: Clock) -> None:
     job_id = create(sessions, clock)
     with sessions.begin() as session:
-        job = job_requests.request_cancel(session, job_id=job_id, now=clock())
+        job = jobs.request_cancel(session, job_id=job_id, now=clock())
         assert (job.status, job.finished_at) == ("cancelled", clock())
     assert claim(sessions, clock) is None
     with pytest.raises(Conflict, match="cancelled"), sessions.begin() as session:
-        job_requests.request_cancel(session, job_id=job_id, now=clock())
+        jobs.request_cancel(session, job_id=job_id, now=clock())
 
 
 def test_a_running_job_is_asked_to_stop(sessions: Sessions, clock: Clock) -> None:
     job_id = create(sessions, clock)
     claim(sessions, clock)
     with sessions.begin() as session:
-        job = job_requests.request_cancel(session, job_id=job_id, now=clock())
+        job = jobs.request_cancel(session, job_id=job_id, now=clock())
         assert (job.status, job.cancel_requested) == ("running", True)
     with sessions.begin() as session:
         assert jobs.heartbeat(session, job_id=job_id, attempt=1, now=clock()) is True
@@ -175,15 +175,15 @@ def test_a_job_that_should_stop_is_not_queued_again(sessions: Sessions, clock: C
     job_id = create(sessions, clock)
     claim(sessions, clock)
     with sessions.begin() as session:
-        job_requests.request_cancel(session, job_id=job_id, now=clock())
-        assert job_sweeps.requeue_stale(session, now=clock.advance(61), lease_s=60) == []
+        jobs.request_cancel(session, job_id=job_id, now=clock())
+        assert jobs.requeue_stale(session, now=clock.advance(61), lease_s=60) == []
     assert read(sessions, job_id).status == "cancelled"
 
 
 def test_unknown_jobs(sessions: Sessions, clock: Clock) -> None:
     for call in (
         lambda session: jobs.get(session, "job_none"),
-        lambda session: job_requests.request_cancel(session, job_id="job_none", now=clock()),
+        lambda session: jobs.request_cancel(session, job_id="job_none", now=clock()),
     ):
         with pytest.raises(NotFound), sessions.begin() as session:
             call(session)
@@ -221,8 +221,8 @@ def test_waiting_jobs_are_announced_again_ever_more_rarely(sessions: Sessions, c
     while len(announced) < 7:
         clock.advance(1)
         with sessions.begin() as session:
-            if job_sweeps.unannounced(session, now=clock(), older_than_s=10) == [job_id]:
-                job_sweeps.mark_announced(session, job_id=job_id, now=clock())
+            if jobs.unannounced(session, now=clock(), older_than_s=10) == [job_id]:
+                jobs.mark_announced(session, job_id=job_id, now=clock())
                 announced.append((clock() - queued_at).total_seconds())
     assert announced == [10, 20, 40, 80, 160, 320, 620]
 
@@ -231,7 +231,7 @@ def test_running_jobs_are_not_announced(sessions: Sessions, clock: Clock) -> Non
     create(sessions, clock)
     claim(sessions, clock)
     with sessions.begin() as session:
-        assert job_sweeps.unannounced(session, now=clock.advance(1000), older_than_s=10) == []
+        assert jobs.unannounced(session, now=clock.advance(1000), older_than_s=10) == []
 
 
 def test_claiming_reads_an_index(tmp_path: Path) -> None:
