@@ -30,7 +30,12 @@ def build(settings: ServiceSettings) -> FastAPI:
         max_upload_bytes=settings.max_upload_mib * 2**20,
     )
     sweeper = Sweeper(
-        sessions=sessions, doorbell=doorbell, lease_s=settings.lease_s, sweep_s=settings.sweep_s, clock=utc_now
+        sessions=sessions,
+        doorbell=doorbell,
+        lease_s=settings.lease_s,
+        sweep_s=settings.sweep_s,
+        clock=utc_now,
+        free_bytes=services.store.free_bytes,
     )
     return create_app(services=services, sweeper=sweeper)
 

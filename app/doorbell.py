@@ -11,7 +11,7 @@ from datetime import datetime
 import structlog
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import comparisons, jobs
+from app.core.db import comparisons, job_sweeps
 from app.core.queue import JobQueue
 
 log = structlog.stdlib.get_logger(__name__)
@@ -27,7 +27,7 @@ class Doorbell:
 
     def ring_training(self, job_id: str) -> None:
         def note(session: Session) -> None:
-            jobs.mark_announced(session, job_id=job_id, now=self._clock())
+            job_sweeps.mark_announced(session, job_id=job_id, now=self._clock())
 
         self._ring(self._queue.announce_training, job_id, note)
 

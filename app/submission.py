@@ -5,10 +5,11 @@ Knows that data and models must exist and fit each other. Does not know HTTP; er
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -17,7 +18,8 @@ from app.core.db.tables import Dataset, Job
 from app.core.errors import InvalidRequest, NotFound
 from app.core.job_config import DatasetData, DistillConfig
 from app.core.model_facts import ModelFacts, check_models
-from app.core.schemas import DryRunOut, JobIn
+from app.core.recipes import without_recipe
+from app.core.schemas import CloneIn, DryRunOut, JobIn
 from app.memory import estimate_bytes
 
 
@@ -76,6 +78,9 @@ def store(session: Session, job_in: JobIn, checked: Checked, *, idempotency_key:
         priority=job_in.priority,
         now=now,
         idempotency_key=idempotency_key,
+        max_attempts=job_in.max_attempts,
+        max_hours=job_in.max_hours,
+        memory_bytes=estimate_bytes(checked.config, teacher=checked.teacher, student=checked.student)["total"],
     )
     if job.teacher_id is None:  # else a simultaneous request with the same key made all of this
         teacher, student = checked.teacher, checked.student
@@ -91,6 +96,28 @@ def store(session: Session, job_in: JobIn, checked: Checked, *, idempotency_key:
             now=now,
         ).id
     return job
+
+
+def changed(job: Job, changes: CloneIn) -> dict[str, Any]:
+    """A JobIn, not yet validated: that of `job` with `changes`."""
+    stored = without_recipe(job.config) if "recipe" in changes.config else job.config
+    return {
+        "name": changes.name or f"{job.name} (copy)"[:200],
+        "config": _merged(stored, changes.config),
+        "priority": job.priority if changes.priority is None else changes.priority,
+        "max_attempts": changes.max_attempts or job.max_attempts,
+        "max_hours": changes.max_hours or job.max_hours,
+    }
+
+
+def _merged(stored: Any, patch: Any) -> Any:
+    """RFC 7396, but a section of another kind replaces the stored one: its fields mean nothing there."""
+    if not isinstance(patch, Mapping):
+        return patch
+    if not isinstance(stored, Mapping) or patch.get("kind", stored.get("kind")) != stored.get("kind"):
+        stored = {}
+    merged = {**stored, **{key: _merged(stored.get(key), value) for key, value in patch.items()}}
+    return {key: value for key, value in merged.items() if key not in patch or value is not None}
 
 
 def _warnings(checked: Checked) -> Iterator[str]:

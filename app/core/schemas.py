@@ -48,6 +48,8 @@ class JobIn(Shape):
     name: str = Field(min_length=1, max_length=200)
     config: DistillConfig
     priority: int = Field(0, ge=-100, le=100, description="Higher runs first.")
+    max_attempts: int = Field(3, ge=1, le=100, description="Failed attempts in a row before the job fails.")
+    max_hours: float | None = Field(None, gt=0, description="Running time after which the job is ended.")
 
 
 class JobError(Shape):
@@ -60,11 +62,22 @@ class JobOut(Shape):
     name: str
     status: JobStatus
     config: Mapping[str, Any] = Field(description="The description as it was accepted, recipe filled in.")
+    recipe: str
     priority: int
-    attempt: int
+    attempt: int = Field(description="How often a worker took the job.")
+    failures: int = Field(description="Attempts in a row that failed without saving a checkpoint.")
+    max_attempts: int = Field(description="So many failures in a row end the job.")
+    max_hours: float | None
     step: int
     max_steps: int
+    tokens: int = Field(description="Response tokens trained on so far.")
+    eta_s: float | None = Field(description="Seconds left, of a running job.")
+    memory_bytes: int | None = Field(description="What training is estimated to need.")
+    worker: str | None = Field(description="Who runs it, or ran it last.")
+    waiting_reason: str | None = Field(description="Why a queued job waits, if for more than its turn.")
+    not_before: datetime | None = Field(description="A job whose last attempt failed is not tried earlier.")
     cancel_requested: bool
+    pause_requested: bool
     student_id: str | None
     teacher_id: str | None
     untrained_id: str | None
@@ -72,6 +85,37 @@ class JobOut(Shape):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+class RetryIn(Shape):
+    from_checkpoint: bool = Field(
+        True, description="Go on from the last checkpoint; false starts from nothing and deletes them."
+    )
+
+
+class CloneIn(Shape):
+    """A stored job again, with changes: what is left out stays as it was."""
+
+    name: str | None = Field(None, min_length=1, max_length=200)
+    config: Mapping[str, Any] = Field(
+        default_factory=dict,
+        description="Merged into the stored config (RFC 7396: null removes). A section of another `kind` replaces the "
+        "stored one, and another `recipe` fills what recipes fill.",
+    )
+    priority: int | None = Field(None, ge=-100, le=100)
+    max_attempts: int | None = Field(None, ge=1, le=100)
+    max_hours: float | None = Field(None, gt=0)
+
+
+class CheckpointOut(Shape):
+    step: int
+    phase: str
+    bytes: int
+    best: bool = Field(description="No evaluation up to it was better.")
+
+
+class CheckpointsOut(Shape):
+    data: Sequence[CheckpointOut]
 
 
 class DryRunOut(Shape):

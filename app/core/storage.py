@@ -61,6 +61,22 @@ class ArtifactStore:
     def exists(self, key: str) -> bool:
         return self._fs.exists(self._path(key))
 
+    def files(self, key: str) -> list[str]:
+        """The keys of all files in the folder at `key` and below, sorted; none where there is no such folder."""
+        self._fs.invalidate_cache()
+        return sorted(path.removeprefix(f"{self._root}/") for path in self._fs.find(self._path(key)))
+
+    def free_bytes(self) -> int | None:
+        """Free space of a store that is a local folder; None for any other."""
+        if not self._is_local:
+            return None
+        folder = Path(self._root)
+        return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+
+    def size(self, key: str) -> int:
+        """Bytes of the file at `key`. Raises FileNotFoundError."""
+        return int(self._fs.size(self._path(key)))
+
     def delete(self, key: str) -> None:
         """Removes the file or folder at `key`, if it is there."""
         if self.exists(key):

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 from transformers import AutoModelForCausalLM
 
-from app.core.db import datasets, events, jobs, models
+from app.core.db import datasets, events, job_requests, job_sweeps, jobs, models
 from app.core.db.tables import EventRow, Job, Model
 from app.core.job_config import DistillConfig
 from app.core.storage import ArtifactStore
@@ -156,7 +156,7 @@ def test_description_of_another_version_fails_its_own_job_only(runner: JobRunner
 
 def test_cancel_acts_at_a_step_boundary(runner: JobRunner, house: House) -> None:
     job_id = house.submit(max_steps=100_000)
-    with house.once_it_trains(job_id, lambda s: jobs.request_cancel(s, job_id=job_id, now=datetime.now(UTC))):
+    with house.once_it_trains(job_id, lambda s: job_requests.request_cancel(s, job_id=job_id, now=datetime.now(UTC))):
         runner.run_next(worker="w")
     job = house.job(job_id)
     assert job.status == "cancelled"
@@ -170,7 +170,7 @@ def test_lost_claim_stops_silently(runner: JobRunner, house: House, tmp_path: Pa
 
     def take_over(session: Session) -> None:
         later = datetime.now(UTC) + timedelta(hours=1)
-        assert jobs.requeue_stale(session, now=later, lease_s=60) == [job_id]
+        assert job_sweeps.requeue_stale(session, now=later, lease_s=60) == [job_id]
         assert jobs.claim_next(session, worker="other", now=later) is not None
 
     with house.once_it_trains(job_id, take_over):

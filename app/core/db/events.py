@@ -1,7 +1,7 @@
 """Progress events and the metrics in them.
 
-Knows how events are numbered, fenced by attempt and paged. Does not know job statuses (`jobs.py` changes those and calls
-`insert` for its own status events) or how curves are kept (`curves.py`).
+Knows how events are numbered, fenced by attempt and paged. Does not know job statuses (who changes those calls `insert`
+for the status events) or how curves are kept (`curves.py`).
 """
 
 from __future__ import annotations
@@ -17,29 +17,40 @@ from sqlalchemy.orm import Session
 from app.core.db import curves
 from app.core.db.tables import EventRow, Job
 from app.core.errors import AttemptLost
-from app.core.events import Evaluated, Event, StepDone
+from app.core.events import CheckpointSaved, Evaluated, Event, StepDone, is_training_event
 from app.core.schemas import EventOut
 
 
 def append(session: Session, *, job_id: str, attempt: int, events: Sequence[Event], now: datetime) -> None:
     """Stores what attempt `attempt` reports. The counter's UPDATE is the fence: AttemptLost if another attempt runs,
-    or none. Steps also move `job.step`; what steps and evaluations measured becomes curves."""
+    or none. Steps also move the job's progress; what steps and evaluations measured becomes curves."""
     if not events:
         return
     counted = (
         update(Job)
         .where(Job.id == job_id, Job.attempt == attempt, Job.status == "running")
-        .values(last_seq=Job.last_seq + len(events), heartbeat_at=now)
+        .values(last_seq=Job.last_seq + len(events), heartbeat_at=now, **_progress(events))
         .returning(Job.last_seq)
     )
-    steps = [event.step for event in events if isinstance(event, StepDone)]
-    if steps:
-        counted = counted.values(step=max(steps))
     last_seq = session.execute(counted, execution_options={"synchronize_session": False}).scalar_one_or_none()
     if last_seq is None:
         raise AttemptLost(f"attempt {attempt} of {job_id} is not the running one")
     insert(session, job_id=job_id, attempt=attempt, first_seq=last_seq - len(events) + 1, events=events, now=now)
     curves.store(session, job_id=job_id, values=_measured(events))
+
+
+def _progress(events: Sequence[Event]) -> dict[str, Any]:
+    """What the job's row says of its progress. A checkpoint is progress that the next attempt keeps, so failures are
+    counted anew from there."""
+    values: dict[str, Any] = {}
+    if num_training := sum(map(is_training_event, events)):
+        values["training_events"] = Job.training_events + num_training
+    if steps := [event for event in events if isinstance(event, StepDone)]:
+        values |= {"step": max(event.step for event in steps), "eta_s": steps[-1].eta_s}
+        values["tokens"] = Job.tokens + sum(event.tokens for event in steps)
+    if any(isinstance(event, CheckpointSaved) for event in events):
+        values["failures"] = 0
+    return values
 
 
 def insert(

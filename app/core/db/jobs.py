@@ -1,10 +1,14 @@
-"""The jobs table: the only place where a job's status changes.
+"""Jobs as rows, and a worker's hold on them: claim, heartbeat, and every way in which an attempt ends.
 
-Knows the transitions and that each appends its StatusChanged event in the same transaction. Does not commit, and
-does not know the queue. Every change is one conditional UPDATE, so it holds between any number of processes.
+Knows which changes of status a worker may make. Does not commit, does not know the queue, nor what people
+(`job_requests.py`) and the sweeper (`job_sweeps.py`) may change. Each change is one conditional UPDATE
+(`job_changes.py`), so it holds between any number of processes.
 
-    queued -> running -> succeeded | failed | cancelled
-    queued -> cancelled          running -> queued (lease ran out)
+    queued  -> running (claim)      cancelled (person)   paused (person)
+    running -> succeeded, failed, cancelled (attempt)    paused (person asked, or no disk space)
+               queued (handed back, or failed and worth another try, or its lease ran out)
+    paused  -> queued (person, or disk space came back)  cancelled (person)
+    failed, cancelled -> queued (person retries)
 """
 
 from __future__ import annotations
@@ -15,13 +19,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal, cast
 
-from sqlalchemy import ColumnElement, Update, func, select, update
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from app.core.db import curves
 from app.core.db import events as event_rows
-from app.core.db.doorbell import due
+from app.core.db.job_changes import TERMINAL, change, execute, lock, running
 from app.core.db.rows import get_row, newest_first
 from app.core.db.tables import Job
 from app.core.errors import AttemptLost, Conflict
@@ -30,7 +33,10 @@ from app.core.ids import new_id
 from app.core.job_config import DistillConfig
 from app.core.schemas import JobError, JobOut, JobStatus
 
-TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
+Stop = Literal["cancel", "pause"]
+# Between the tries of a job that failed.
+_FIRST_PAUSE_S = 10.0
+_LONGEST_PAUSE_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +47,14 @@ class Claim:
     job_id: str
     attempt: int
     config: Mapping[str, Any]
+    training_events: int  # stored by earlier attempts, since the last start from nothing
+    memory_bytes: int | None  # what the run is estimated to need
+    seconds_left: float | None  # until the job's time limit
+
+
+def checkpoints_key(job_id: str) -> str:
+    """The folder of a job's checkpoints in the artifact store, with one folder per attempt: the newest one's count."""
+    return f"checkpoints/{job_id}"
 
 
 def create(
@@ -51,6 +65,9 @@ def create(
     priority: int,
     now: datetime,
     idempotency_key: str | None = None,
+    max_attempts: int = 3,
+    max_hours: float | None = None,
+    memory_bytes: int | None = None,
 ) -> Job:
     """A new queued job. With a key that was used before: the earlier job (its `created_at` is then not `now`), or
     Conflict if that one was described differently."""
@@ -69,6 +86,9 @@ def create(
         queued_at=now,
         last_seq=1,
         attempt=0,
+        max_attempts=max_attempts,
+        max_hours=max_hours,
+        memory_bytes=memory_bytes,
     )
     try:
         with session.begin_nested():
@@ -103,11 +123,22 @@ def as_shape(job: Job) -> JobOut:
         name=job.name,
         status=cast(JobStatus, job.status),
         config=job.config,
+        recipe=job.config.get("recipe", ""),
         priority=job.priority,
         attempt=job.attempt,
+        failures=job.failures,
+        max_attempts=job.max_attempts,
+        max_hours=job.max_hours,
         step=job.step,
         max_steps=job.max_steps,
+        tokens=job.tokens,
+        eta_s=job.eta_s if job.status == "running" else None,
+        memory_bytes=job.memory_bytes,
+        worker=job.worker,
+        waiting_reason=job.waiting_reason if job.status == "queued" else None,
+        not_before=job.not_before if job.status == "queued" else None,
         cancel_requested=job.cancel_requested,
+        pause_requested=job.pause_requested,
         student_id=job.student_id,
         teacher_id=job.teacher_id,
         untrained_id=job.untrained_id,
@@ -119,10 +150,13 @@ def as_shape(job: Job) -> JobOut:
 
 
 def list_page(
-    session: Session, *, status: JobStatus | None, limit: int, after: str | None
+    session: Session, *, status: JobStatus | None, limit: int, after: str | None, q: str | None = None
 ) -> tuple[Sequence[Job], bool]:
-    """Newest first, at most `limit`, continuing after the job `after`; the flag says whether more follow."""
+    """Newest first, at most `limit`, continuing after the job `after`; the flag says whether more follow. `q` is part
+    of a name, or of an id, in any case."""
     conditions = [] if status is None else [Job.status == status]
+    if q:
+        conditions.append(or_(Job.name.icontains(q, autoescape=True), Job.id.icontains(q, autoescape=True)))
     return newest_first(session, Job, *conditions, limit=limit, after=after)
 
 
@@ -130,14 +164,18 @@ def count_by_status(session: Session) -> dict[str, int]:
     return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).all())
 
 
-def claim_next(session: Session, *, worker: str, now: datetime) -> Claim | None:
-    """Makes the first queued job (highest priority, then oldest) this worker's, or None if there is none.
+def claim_next(session: Session, *, worker: str, now: datetime, memory_bytes: int | None = None) -> Claim | None:
+    """Makes the first runnable job (highest priority, then oldest) this worker's, or None if there is none.
 
-    A new attempt starts from the beginning, so what a lost one measured is dropped; its events stay.
+    A job that failed a moment ago waits for its `not_before`, and one that needs more than the worker's `memory_bytes`
+    waits for another worker.
     """
-    first = select(Job.id).where(Job.status == "queued").order_by(Job.priority.desc(), Job.id).limit(1)
+    runnable = [Job.status == "queued", or_(Job.not_before.is_(None), Job.not_before <= now)]
+    if memory_bytes is not None:
+        runnable.append(or_(Job.memory_bytes.is_(None), Job.memory_bytes <= memory_bytes))
+    first = select(Job.id).where(*runnable).order_by(Job.priority.desc(), Job.id).limit(1)
     while (job_id := session.scalar(first.with_for_update(skip_locked=True))) is not None:
-        change = _change(
+        changed = change(
             session,
             job_id,
             Job.status == "queued",
@@ -146,34 +184,34 @@ def claim_next(session: Session, *, worker: str, now: datetime) -> Claim | None:
             attempt=Job.attempt + 1,
             worker=worker,
             started_at=func.coalesce(Job.started_at, now),
+            attempt_started_at=now,
             heartbeat_at=now,
-            step=0,
+            not_before=None,
+            waiting_reason=None,
         )
-        if change is not None:
-            curves.remove(session, job_id=job_id)
-            job = get(session, job_id)
-            return Claim(job_id=job.id, attempt=job.attempt, config=job.config)
+        if changed:
+            return _claim_of(get(session, job_id))
     return None
 
 
-def heartbeat(session: Session, *, job_id: str, attempt: int, now: datetime) -> bool:
-    """Says that the attempt is alive; True when the user asked to cancel. AttemptLost if it is not the running one."""
-    statement = update(Job).where(*_running(job_id, attempt)).values(heartbeat_at=now).returning(Job.cancel_requested)
-    cancel_requested = _execute(session, statement).scalar_one_or_none()
-    if cancel_requested is None:
-        raise AttemptLost(f"attempt {attempt} of {job_id} is not the running one")
-    return cancel_requested
+def _claim_of(job: Job) -> Claim:
+    return Claim(
+        job_id=job.id,
+        attempt=job.attempt,
+        config=job.config,
+        training_events=job.training_events,
+        memory_bytes=job.memory_bytes,
+        seconds_left=None if job.max_hours is None else job.max_hours * 3600 - job.used_s,
+    )
 
 
-def request_cancel(session: Session, *, job_id: str, now: datetime) -> Job:
-    """A queued job is cancelled at once, a running one is asked to stop at its next step. Conflict when it ended."""
-    stopped = StatusChanged(status="cancelled", message="cancelled before it started")
-    if _change(session, job_id, Job.status == "queued", now=now, event=stopped, finished_at=now, cancel_requested=True):
-        return get(session, job_id)
-    asked = update(Job).where(Job.id == job_id, Job.status == "running").values(cancel_requested=True)
-    if _execute(session, asked.returning(Job.id)).scalar_one_or_none() is None:
-        raise Conflict(f"{job_id} is {get(session, job_id).status}; only a queued or running job can be cancelled")
-    return get(session, job_id)
+def heartbeat(session: Session, *, job_id: str, attempt: int, now: datetime) -> Stop | None:
+    """Says that the attempt is alive; what a person asked it to do. AttemptLost if it is not the running one."""
+    statement = update(Job).where(*running(job_id, attempt)).values(heartbeat_at=now)
+    asked = execute(session, statement.returning(Job.cancel_requested, Job.pause_requested)).one_or_none()
+    if asked is None:
+        raise _lost(job_id, attempt)
+    return "cancel" if asked.cancel_requested else "pause" if asked.pause_requested else None
 
 
 def finish(
@@ -181,81 +219,71 @@ def finish(
     *,
     job_id: str,
     attempt: int,
-    status: Literal["succeeded", "failed", "cancelled"],
+    status: Literal["succeeded", "failed", "cancelled", "paused", "queued"],
     now: datetime,
     code: str | None = None,
     message: str | None = None,
     student_id: str | None = None,
+    **values: Any,
 ) -> None:
-    """Ends the running attempt; `code` and `message` say why it failed. AttemptLost if it is not the running one."""
-    changed = _change(
+    """Ends the running attempt; `code` and `message` say why it did not succeed. AttemptLost if it is not the running
+    one. A job whose owner asked to cancel it does not become paused or queued but cancelled; one that should pause
+    does not become queued but paused."""
+    job = lock(session, job_id)
+    if (job.status, job.attempt) != ("running", attempt):
+        raise _lost(job_id, attempt)
+    if status in ("paused", "queued") and job.cancel_requested:
+        status, code, values = "cancelled", None, {}
+    elif status == "queued" and job.pause_requested:
+        status, code, values = "paused", None, {}
+    started_at = job.attempt_started_at or now
+    values |= {
+        "error_code": code,
+        "error_message": message if code else None,
+        "used_s": job.used_s + max(0.0, (now - started_at).total_seconds()),
+        "pause_requested": False,
+        "eta_s": None,
+    }
+    if status in TERMINAL:
+        values |= {"finished_at": now, "student_id": student_id}
+    elif status == "queued":
+        values |= {"queued_at": now, "announced_at": None}
+    event = StatusChanged(status=status, code=code, message=message)
+    if not change(session, job_id, *running(job_id, attempt), now=now, event=event, **values):
+        raise _lost(job_id, attempt)
+
+
+def give_up_attempt(session: Session, *, job_id: str, attempt: int, now: datetime, code: str, message: str) -> None:
+    """Ends the running attempt for a reason that may be gone the next time: the job is queued again, or fails once
+    `max_attempts` in a row came to nothing. The second try starts at once, each later one after a longer pause."""
+    job = lock(session, job_id)
+    failures = job.failures + 1
+    if failures >= job.max_attempts:
+        times = f"{failures} attempts in a row ended like this" if failures > 1 else "the only attempt ended like this"
+        finish(
+            session,
+            job_id=job_id,
+            attempt=attempt,
+            status="failed",
+            now=now,
+            code=code,
+            message=f"{message} ({times})",
+            failures=failures,
+        )
+        return
+    pause_s = 0.0 if failures == 1 else min(_FIRST_PAUSE_S * 2 ** (failures - 2), _LONGEST_PAUSE_S)
+    finish(
         session,
-        job_id,
-        *_running(job_id, attempt),
+        job_id=job_id,
+        attempt=attempt,
+        status="queued",
         now=now,
-        event=StatusChanged(status=status, code=code, message=message),
-        finished_at=now,
-        error_code=code,
-        error_message=message,
-        student_id=student_id,
+        message=f"{code}: {message} (try {failures + 1} of {job.max_attempts} in {pause_s:.0f} s)",
+        failures=failures,
+        not_before=now + timedelta(seconds=pause_s) if pause_s else None,
+        waiting_reason=f"tried again after a pause of {pause_s:.0f} s ({code})" if pause_s else None,
     )
-    if changed is None:
-        raise AttemptLost(f"attempt {attempt} of {job_id} is not the running one")
 
 
-def requeue_stale(session: Session, *, now: datetime, lease_s: float, max_attempts: int = 3) -> list[str]:
-    """Takes running jobs without a heartbeat for `lease_s` from their workers; returns the ids that are queued again.
-
-    One whose user asked to stop is cancelled instead; one that lost `max_attempts` workers fails with `worker_lost`.
-    """
-    stale = select(Job).where(Job.status == "running", Job.heartbeat_at < now - timedelta(seconds=lease_s))
-    requeued = []
-    for job in session.scalars(stale).all():
-        same = (*_running(job.id, job.attempt), Job.heartbeat_at == job.heartbeat_at)
-        if job.cancel_requested:
-            stopped = StatusChanged(status="cancelled", message="its worker stopped answering")
-            _change(session, job.id, *same, now=now, event=stopped, finished_at=now)
-        elif job.attempt >= max_attempts:
-            message = f"{job.attempt} workers in turn stopped answering while running this job; see their logs"
-            lost = StatusChanged(status="failed", code="worker_lost", message=message)
-            ended = {"finished_at": now, "error_code": lost.code, "error_message": message}
-            _change(session, job.id, *same, now=now, event=lost, **ended)
-        else:
-            again = StatusChanged(status="queued", message="its worker stopped answering")
-            if _change(session, job.id, *same, now=now, event=again, worker=None, queued_at=now, announced_at=None):
-                requeued.append(job.id)
-    return requeued
-
-
-def unannounced(session: Session, *, now: datetime, older_than_s: float) -> list[str]:
-    """Queued jobs whose message may be lost, first to run first; see `doorbell.due`."""
-    query = select(Job.id, Job.queued_at, Job.announced_at).where(Job.status == "queued")
-    rows = session.execute(query.order_by(Job.priority.desc(), Job.id))
-    return [row.id for row in rows if due(row.queued_at, row.announced_at, now=now, older_than_s=older_than_s)]
-
-
-def mark_announced(session: Session, *, job_id: str, now: datetime) -> None:
-    _execute(session, update(Job).where(Job.id == job_id).values(announced_at=now))
-
-
-def _running(job_id: str, attempt: int) -> tuple[ColumnElement[bool], ...]:
-    return Job.id == job_id, Job.attempt == attempt, Job.status == "running"
-
-
-def _change(
-    session: Session, job_id: str, *conditions: ColumnElement[bool], now: datetime, event: StatusChanged, **values: Any
-) -> int | None:
-    """Sets `event.status` and `values` if `conditions` still hold, and appends the event; the event's seq, or None."""
-    statement = update(Job).where(Job.id == job_id, *conditions)
-    statement = statement.values(status=event.status, last_seq=Job.last_seq + 1, **values)
-    changed = _execute(session, statement.returning(Job.last_seq, Job.attempt)).one_or_none()
-    if changed is None:
-        return None
-    seq, attempt = changed
-    event_rows.insert(session, job_id=job_id, attempt=attempt, first_seq=seq, events=[event], now=now)
-    return seq
-
-
-def _execute(session: Session, statement: Update) -> Any:
-    # The UPDATEs are decided by the database; objects in the session are re-read by `get`.
-    return session.execute(statement, execution_options={"synchronize_session": False})
+def _lost(job_id: str, attempt: int) -> AttemptLost:
+    return AttemptLost(f"attempt {attempt} of {job_id} is not the running one")

@@ -119,6 +119,19 @@ class Job(Base):
     step: Mapped[int] = mapped_column(default=0)
     max_steps: Mapped[int]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
+    pause_requested: Mapped[bool] = mapped_column(default=False)
+    failures: Mapped[int] = mapped_column(default=0)  # attempts in a row that failed without saving a checkpoint
+    max_attempts: Mapped[int] = mapped_column(default=3)
+    not_before: Mapped[datetime | None]  # a queued job that failed is not tried earlier
+    waiting_reason: Mapped[str | None]  # why a queued job waits, for people
+    training_events: Mapped[int] = mapped_column(default=0)  # stored since the last start from nothing
+    tokens: Mapped[int] = mapped_column(BigInteger, default=0)
+    eta_s: Mapped[float | None]
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)  # what training is estimated to need
+    disk_needed_bytes: Mapped[int | None] = mapped_column(BigInteger)  # that a full disk must have free again
+    max_hours: Mapped[float | None]
+    used_s: Mapped[float] = mapped_column(default=0.0)  # by earlier attempts, since the last retry
+    attempt_started_at: Mapped[datetime | None]
     worker: Mapped[str | None]
     last_seq: Mapped[int] = mapped_column(default=0)  # number of the newest event; counting here leaves no holes
     error_code: Mapped[str | None]

@@ -7,7 +7,7 @@ import math
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import curves, events, jobs
+from app.core.db import curves, events, job_sweeps, jobs
 from app.core.errors import AttemptLost
 from app.core.events import Evaluated, StepDone, Warned, parse_event
 from tests.app.conftest import Clock, at_once, make_config
@@ -88,7 +88,7 @@ def test_only_the_running_attempt_may_write(sessions: Sessions, clock: Clock, jo
 def test_writing_counts_as_a_heartbeat(sessions: Sessions, clock: Clock, job_id: str) -> None:
     with sessions.begin() as session:
         events.append(session, job_id=job_id, attempt=1, events=[step(1)], now=clock.advance(50))
-        assert jobs.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
+        assert job_sweeps.requeue_stale(session, now=clock.advance(50), lease_s=60) == []
 
 
 def test_curves_by_name_and_a_step_measured_twice(sessions: Sessions, clock: Clock, job_id: str) -> None:
