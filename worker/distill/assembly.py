@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.core.events import Emit, PhaseProgress, RunStarted
 from app.core.job_config import DistillConfig, FileData
 from app.core.model_facts import check_models
-from worker.distill.data import PromptEncoder, Row, check_context, read_rows, split
+from worker.distill.data import PromptEncoder, Row, check_context, ground_truth, read_rows, split
 from worker.distill.evaluate import HeldOut
 from worker.distill.generate import SamplingSettings
+from worker.distill.keeper import Keeper, Teller
 from worker.distill.models import (
     SamplingCopy,
     SplitModel,
@@ -32,6 +34,7 @@ from worker.distill.responses import complete, greedy
 from worker.distill.spans import SpanFinder, make_span_finder
 from worker.distill.stopping import stop_if_asked
 from worker.distill.types import Batch, ShouldStop, TokenSequence, make_batch
+from worker.distill.warmup import FineTuning, own_responses
 
 # Positions x vocabulary alive at once in the loss. A CPU is fastest while one such tensor stays in its last-level cache
 # (24 MiB in float32; measured in docs/log.md), a GPU when there is enough work for one launch (256 MiB).
@@ -64,12 +67,16 @@ class Assembly:
 
     @property
     def chunk_positions(self) -> int | None:
-        if self.config.training.logits == "whole":
-            return None
-        return max(1, LOGITS_PER_CHUNK[self.device.type] // self.teacher.vocabulary_size)
+        return _chunk_positions(self.config, self.device, self.teacher.vocabulary_size)
 
     def batch(self, sequences: Sequence[TokenSequence]) -> Batch:
         return _batch(sequences, self.spans, self.settings.pad_id, self.device)
+
+
+def _chunk_positions(config: DistillConfig, device: torch.device, vocabulary_size: int) -> int | None:
+    if config.training.logits == "whole":
+        return None
+    return max(1, LOGITS_PER_CHUNK[device.type] // vocabulary_size)
 
 
 def _batch(sequences: Sequence[TokenSequence], spans: SpanFinder | None, pad_id: int, device: torch.device) -> Batch:
@@ -77,34 +84,49 @@ def _batch(sequences: Sequence[TokenSequence], spans: SpanFinder | None, pad_id:
     return make_batch(sequences, pairs=pairs, pad_id=pad_id, device=device)
 
 
-def ground_truth(rows: Sequence[Row]) -> list[TokenSequence]:
-    """The rows' own responses as training sequences. Every row has one by now (the teacher wrote what was missing)."""
-    return [TokenSequence(row.prompt_ids, row.response_ids or (), is_ground_truth=True) for row in rows]
+def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keeper: Keeper | None = None) -> Assembly:
+    """Loads and checks everything, and warms up the models if the job says so. Raises InvalidRequest subclasses (bad
+    data, models or checkpoints that do not fit), Cancelled and Paused; a warm-up also what training raises.
 
-
-def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop) -> Assembly:
-    """Loads and checks everything. Raises InvalidRequest subclasses (bad data, models that do not fit), Cancelled and
-    Paused.
-
-    What is cheap to find out comes first: files and headers before weights, prompts before teacher responses.
+    What is cheap to find out comes first: files and headers before weights, prompts before teacher responses. What an
+    earlier attempt has done already is taken from `keeper`.
     """
     data = config.data
     assert isinstance(data, FileData), "the service turns a data set into a file before it calls the library"
+    keeper = keeper or Keeper(None, config=config, tell=Teller(emit))
     emit(PhaseProgress(phase="loading"))
     check_models(config)
     accelerator = Accelerator()
     dtype = compute_dtype(config.training.precision, accelerator.device)
     tokenizer = load_tokenizer(config.teacher.model)
-    teacher_model = load_model(config.teacher.model, device=accelerator.device).requires_grad_(False)
+    tuned = keeper.tuned_teacher()
+    teacher_model = load_model(str(tuned or config.teacher.model), device=accelerator.device).requires_grad_(False)
     encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=end_of_text_ids(teacher_model, tokenizer))
     rows = read_rows(data, encoder)
+    keeper.identify(rows, device=accelerator.device, dtype=dtype)
+    own_rows = own_responses(rows, config, encoder)
     stop_if_asked(should_stop, WHILE_LOADING)
+    pad_id = tokenizer.pad_token_id or 0
+    fine_tuning = FineTuning(
+        config=config,
+        accelerator=accelerator,
+        dtype=dtype,
+        pad_id=pad_id,
+        keeper=keeper,
+        emit=emit,
+        should_stop=should_stop,
+    )
+    if config.warmup.teacher_sft_steps and tuned is None:
+        teacher_model = _tuned(teacher_model, own_rows, fine_tuning)
+        keeper.keep_teacher(teacher_model, tokenizer)
+    set_seed(config.training.seed)  # the same from here on, whether the teacher was tuned just now or earlier
+    emit(PhaseProgress(phase="loading", done=1, total=2))
     student_model = build_student(config.student, teacher_model, tokenizer)
     teacher_model = teacher_model.to(dtype)  # only now: the student starts from the weights as they are stored
     _check_context(config, rows, teacher_model, student_model)
     teacher, student = _split_models(config, teacher_model, student_model)
+    emit(PhaseProgress(phase="loading", done=2, total=2))
     stop_if_asked(should_stop, WHILE_LOADING)
-    pad_id = tokenizer.pad_token_id or 0
     rows = complete(
         rows,
         teacher=teacher,
@@ -115,6 +137,9 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop) -> A
         emit=emit,
         should_stop=should_stop,
     )
+    if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
+        chunk_positions = _chunk_positions(config, accelerator.device, student.vocabulary_size)
+        fine_tuning.run(student, own_rows, phase="student_sft", chunk_positions=chunk_positions)
     train_rows, dev_rows = split(rows, dev_rows=data.dev_rows)
     spans = make_span_finder(config.losses, tokenizer=tokenizer, seed=config.training.seed)
     assembly = Assembly(
@@ -140,6 +165,17 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop) -> A
     )
     emit(_started(assembly))
     return assembly
+
+
+def _tuned(model: PreTrainedModel, rows: Sequence[Row], fine_tuning: FineTuning) -> PreTrainedModel:
+    """The teacher after its warm-up, in float32."""
+    config = fine_tuning.config
+    model = model.float()
+    size = model.config.get_text_config().vocab_size
+    lm = SplitModel(model, vocabulary_size=size, split=config.training.logits == "chunked")
+    chunk_positions = _chunk_positions(config, lm.device, size)
+    fine_tuning.run(lm, rows, phase="teacher_sft", chunk_positions=chunk_positions)
+    return model.requires_grad_(False)
 
 
 def _check_context(

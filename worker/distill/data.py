@@ -16,6 +16,8 @@ from typing import Any
 from app.core.errors import BadDataset, ContextTooShort
 from app.core.job_config import FileData
 from app.core.prompt_encoder import PromptEncoder
+from worker.distill.training_state import State, packed, unpacked
+from worker.distill.types import TokenSequence
 
 
 @dataclass(frozen=True)
@@ -112,18 +114,30 @@ def split(rows: Sequence[Row], *, dev_rows: int) -> tuple[list[Row], list[Row]]:
     return list(rows[:-dev_rows]), list(rows[-dev_rows:])
 
 
+def ground_truth(rows: Sequence[Row]) -> list[TokenSequence]:
+    """The rows' own responses as training sequences. Every row has one by now (the teacher wrote what was missing)."""
+    return [TokenSequence(row.prompt_ids, row.response_ids or (), is_ground_truth=True) for row in rows]
+
+
 class RowOrder:
     """Endless batches of rows: a new seeded permutation for every pass, so that no row is seen twice in one."""
 
     def __init__(self, rows: Sequence[Row], *, seed: int) -> None:
         self._rows = list(rows)
         self._random = random.Random(seed)
-        self._waiting: list[Row] = []
+        self._waiting: list[int] = []
 
     def take(self, count: int) -> list[Row]:
         batch: list[Row] = []
         while len(batch) < count:
             if not self._waiting:
-                self._waiting = self._random.sample(self._rows, len(self._rows))
-            batch.append(self._waiting.pop())
+                self._waiting = self._random.sample(range(len(self._rows)), len(self._rows))
+            batch.append(self._rows[self._waiting.pop()])
         return batch
+
+    def state(self) -> State:
+        return {"random": packed(self._random.getstate()), "waiting": self._waiting}
+
+    def load(self, state: State) -> None:
+        self._random.setstate(unpacked(state["random"]))
+        self._waiting = list(state["waiting"])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from app.core.job_config import AdaptiveOffPolicySampling, MixedSampling, SamplingConfig
+from worker.distill.training_state import State, packed, unpacked
 from worker.distill.types import TokenSequence
 
 Source = Literal["ground_truth", "fresh", "replay"]
@@ -37,6 +38,20 @@ class ReplayBuffer:
 
     def draw(self, count: int) -> list[TokenSequence]:
         return self._random.sample(list(self._sequences), min(count, len(self._sequences)))
+
+    def state(self) -> State:
+        sequences = [[s.prompt_ids, s.response_ids, s.is_ground_truth] for s in self._sequences]
+        return {"random": packed(self._random.getstate()), "sequences": sequences}
+
+    def load(self, state: State) -> None:
+        self._random.setstate(unpacked(state["random"]))
+        self._sequences.clear()
+        self.add(
+            [
+                TokenSequence(tuple(prompt), tuple(response), is_given)
+                for prompt, response, is_given in state["sequences"]
+            ]
+        )
 
 
 class BatchSchedule:
@@ -83,3 +98,16 @@ class BatchSchedule:
         elif loss >= self._reference + self._config.dev_loss_margin:
             self.phi = min(1.0, self.phi + self._config.phi_step)
             self._reference = loss
+
+    def state(self) -> State:
+        return {
+            "random": packed(self._random.getstate()),
+            "phi": self.phi,
+            "reference": self._reference,
+            "buffer": self.buffer.state(),
+        }
+
+    def load(self, state: State) -> None:
+        self._random.setstate(unpacked(state["random"]))
+        self.phi, self._reference = state["phi"], state["reference"]
+        self.buffer.load(state["buffer"])

@@ -6,11 +6,13 @@ writes it before it comes here.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from app.core.errors import Cancelled, Paused
 from worker.distill.types import ShouldStop, Stop
 
 
-def stop(wish: Stop, where: str) -> None:
+def stop(wish: Stop, where: str) -> NoReturn:
     """Raises Paused or Cancelled. `where` ends the sentence "stopped ..."."""
     if wish == "pause":
         raise Paused(f"paused {where}")

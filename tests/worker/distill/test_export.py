@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from worker.distill.export import CARD_NAME, export_student, weights_sha256
+from worker.distill.export import CARD_NAME, export_model, weights_sha256
 from worker.distill.models import load_model, load_tokenizer
 
 CPU = torch.device("cpu")
@@ -18,9 +18,9 @@ def test_export_is_an_ordinary_folder_and_replaces_an_older_one(tiny_student: Pa
     model, tokenizer = load_model(str(tiny_student), device=CPU), load_tokenizer(str(tiny_student))
     folder = tmp_path / "student"
     (folder / "old").mkdir(parents=True)
-    (tmp_path / "student.partial").mkdir()
-    (tmp_path / "student.partial" / "left behind").touch()
-    fingerprint = export_student(model, tokenizer, folder, card={"metrics": {"after/eval/kl_ts": 1.5}})
+    (tmp_path / ".tmp-student-x").mkdir()
+    (tmp_path / ".tmp-student-x" / "left behind").touch()
+    fingerprint = export_model(model, tokenizer, folder, card={"metrics": {"after/eval/kl_ts": 1.5}})
     names = {path.name for path in folder.iterdir()}
     assert {"model.safetensors", "config.json", "tokenizer.json", "generation_config.json", CARD_NAME} <= names
     assert names.isdisjoint({"old", "left behind"})

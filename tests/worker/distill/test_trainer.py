@@ -18,13 +18,14 @@ from app.core.recipes import RECIPES
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.assembly import assemble
 from worker.distill.export import weights_sha256
+from worker.distill.keeper import Keeper, Teller
 from worker.distill.models import load_model
 from worker.distill.trainer import DistilledStudent, Trainer, distill
 
 
 def run(config: DistillConfig, out: Path) -> tuple[DistilledStudent, list[Event]]:
     events: list[Event] = []
-    return distill(config, out=out, emit=events.append, should_stop=lambda: False), events
+    return distill(config, out=out, emit=events.append, should_stop=lambda: None), events
 
 
 def steps_of(events: list[Event]) -> list[StepDone]:
@@ -127,10 +128,12 @@ def test_bfloat16_compute_keeps_float32_master_weights(make_config: MakeConfig, 
 
 
 def test_subnetwork_learns_and_is_dropped_from_the_student(make_config: MakeConfig) -> None:
-    assembled = assemble(make_config(), emit=lambda event: None, should_stop=lambda: False)
+    config, tell = make_config(), Teller(lambda event: None)
+    keeper = Keeper(None, config=config, tell=tell)
+    assembled = assemble(config, emit=tell, should_stop=lambda: None, keeper=keeper)
     before = copy.deepcopy(assembled.objective.state_dict())
     assert before
-    Trainer(assembled, emit=lambda event: None, should_stop=lambda: False).train()
+    Trainer(assembled, keeper=keeper, emit=tell, should_stop=lambda: None).train()
     assert any(not torch.equal(before[name], value) for name, value in assembled.objective.state_dict().items())
     assert not any("losses" in name for name, _ in assembled.student.model.named_parameters())
 
@@ -138,7 +141,12 @@ def test_subnetwork_learns_and_is_dropped_from_the_student(make_config: MakeConf
 def test_cancel_acts_at_the_next_step_boundary(make_config: MakeConfig, tmp_path: Path) -> None:
     events: list[Event] = []
     with pytest.raises(Cancelled, match="after step 2 of 4"):
-        distill(make_config(), out=tmp_path, emit=events.append, should_stop=lambda: len(steps_of(events)) >= 2)
+        distill(
+            make_config(),
+            out=tmp_path,
+            emit=events.append,
+            should_stop=lambda: "cancel" if len(steps_of(events)) >= 2 else None,
+        )
     assert len(steps_of(events)) == 2
     assert list(tmp_path.iterdir()) == []
 

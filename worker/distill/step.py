@@ -1,0 +1,177 @@
+"""One optimizer step: draw a window of micro-batches, add up loss and gradients, move the weights.
+
+Knows where batches come from and what belongs to the state of a run between two steps. Does not know when steps are
+taken, nor who hears of them.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from app.core.errors import NonFiniteLoss
+from app.core.events import Correction
+from worker.distill.assembly import Assembly
+from worker.distill.data import RowOrder, ground_truth
+from worker.distill.evaluate import response_states
+from worker.distill.optimization import Optimization
+from worker.distill.rollout import draw_fresh
+from worker.distill.schedule import BatchSchedule, Source
+from worker.distill.timing import Clock
+from worker.distill.training_state import State, set_tensors, trained_tensors
+from worker.distill.types import Batch
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One micro-batch with what is known of it: where it is from, teacher states if they came for free."""
+
+    batch: Batch
+    source: Source
+    teacher_hidden_ND: Tensor | None
+    metrics: dict[str, float]
+    correction: Correction | None = None
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """A step's micro-batches, their metrics as means over the window, and how long it took."""
+
+    window: list[Drawn]
+    metrics: dict[str, float]
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        return sum(drawn.batch.num_positions for drawn in self.window)
+
+
+class Stepper:
+    """What moves from step to step: weights, optimizer, order of rows, schedule of sources, random numbers."""
+
+    def __init__(self, run: Assembly) -> None:
+        self._run = run
+        training = run.config.training
+        self.optimization = Optimization(
+            [
+                {"params": list(run.student.model.parameters()), "lr": training.learning_rate},
+                *run.objective.parameter_groups(training.learning_rate),
+            ],
+            training=training,
+            steps=training.max_steps,
+            accelerator=run.accelerator,
+        )
+        self._rows = RowOrder(run.train_rows, seed=training.seed)
+        self.schedule = BatchSchedule(run.config.sampling, max_steps=training.max_steps, seed=training.seed + 1)
+        self._generator = torch.Generator().manual_seed(training.seed + 2)
+        self.clock = Clock()
+        self.num_fresh = 0
+
+    def take(self, step: int) -> StepTaken:
+        """Step number `step`, counted from 1. Raises NothingToLearn, and NonFiniteLoss before the weights move."""
+        start = time.perf_counter()
+        window = [self._draw(step) for _ in range(self._run.config.training.gradient_accumulation)]
+        counts = self._run.objective.counts([drawn.batch for drawn in window])
+        metrics: dict[str, float] = {}
+        try:
+            for drawn in window:
+                for name, value in self._backward(drawn, counts).items():
+                    metrics[name] = metrics.get(name, 0.0) + value
+            with self.clock("student"):
+                metrics["train/grad_norm"] = self._move(window, counts)
+        except NonFiniteLoss as error:
+            raise NonFiniteLoss(f"step {step}: {error.message}", error.field) from error
+        for drawn in window:
+            for name, value in drawn.metrics.items():
+                metrics[name] = metrics.get(name, 0.0) + value / sum(name in other.metrics for other in window)
+        return StepTaken(window, metrics, time.perf_counter() - start)
+
+    def state(self) -> State:
+        """All that the steps to come depend on, but the student's weights."""
+        return {
+            "optimization": self.optimization.state(),
+            "objective": trained_tensors(self._run.objective),
+            "rows": self._rows.state(),
+            "schedule": self.schedule.state(),
+            "generator": self._generator.get_state(),
+            "num_fresh": self.num_fresh,
+        }
+
+    def load(self, state: State) -> None:
+        """`state()` of a run whose weights the student has already."""
+        self.optimization.load(state["optimization"])
+        set_tensors(self._run.objective, state["objective"])
+        self._rows.load(state["rows"])
+        self.schedule.load(state["schedule"])
+        self._generator.set_state(state["generator"])
+        self.num_fresh = state["num_fresh"]
+        self._run.sampler.refresh()
+
+    def _draw(self, step: int) -> Drawn:
+        run, size = self._run, self._run.config.training.batch_size
+        source = self.schedule.choose(step - 1)
+        if source == "fresh":
+            self.num_fresh += 1
+            fresh = draw_fresh(
+                self._rows.take(size),
+                teacher=run.teacher,
+                student=run.sampler.lm,
+                config=run.config.scrg,
+                settings=run.settings,
+                generator=self._generator,
+                tokenizer=run.tokenizer,
+                clock=self.clock,
+            )
+            self.schedule.store(fresh.to_store)
+            with self.clock("data"):
+                batch = run.batch(fresh.sequences)
+            return Drawn(batch, source, fresh.teacher_hidden_ND, fresh.metrics, fresh.correction(step))
+        with self.clock("data"):
+            sequences = self.schedule.buffer.draw(size) if source == "replay" else ground_truth(self._rows.take(size))
+            batch = run.batch(sequences)
+        return Drawn(batch, source, None, {})
+
+    def _backward(self, drawn: Drawn, counts: dict[str, int]) -> dict[str, float]:
+        run = self._run
+        teacher_ND = drawn.teacher_hidden_ND
+        if teacher_ND is None and run.objective.needs_teacher:
+            with self.clock("teacher"), torch.no_grad():
+                teacher_ND = response_states(run.teacher, drawn.batch)
+        with torch.autocast(run.device.type, run.dtype, enabled=run.dtype != torch.float32):
+            with self.clock("student"):
+                student_ND = response_states(run.student, drawn.batch)
+            with self.clock("loss"):
+                return run.objective.backward_from_hidden(
+                    student_hidden_ND=student_ND,
+                    student_head=run.student.head,
+                    teacher_hidden_ND=teacher_ND,
+                    teacher_head=run.teacher.head,
+                    batch=drawn.batch,
+                    counts=counts,
+                    vocabulary_size=run.teacher.vocabulary_size,
+                    chunk_positions=run.chunk_positions,
+                )
+
+    def _move(self, window: list[Drawn], counts: dict[str, int]) -> float:
+        """The optimizer's step; the gradient's norm."""
+        try:
+            norm = self.optimization.step()
+        except NonFiniteLoss as error:
+            raise NonFiniteLoss(f"{error.message} ({self._culprits(window, counts)})") from error
+        self._run.sampler.refresh()
+        return norm
+
+    def _culprits(self, window: list[Drawn], counts: dict[str, int]) -> str:
+        """Which terms alone give a gradient that is not finite. The run ends here, so a pass for each is cheap."""
+        found = []
+        for kind in (kind for kind, count in counts.items() if count):
+            self.optimization.forget()
+            alone = {other: count if other == kind else 0 for other, count in counts.items()}
+            for drawn in window:
+                self._backward(drawn, alone)
+            if not self.optimization.is_finite():
+                found.append(kind)
+        return f"the gradient of {' and '.join(found)} alone is not either" if found else "only that of their sum"
