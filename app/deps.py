@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.core.db.session import make_sessions
 from app.core.queue import JobQueue
 from app.core.storage import ArtifactStore
 from app.doorbell import Doorbell
@@ -26,7 +28,7 @@ def utc_now() -> datetime:
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """`sessions` belong to `engine`. `lease_s`: who has not reported for so long counts as lost. `stream_poll_s`: how
-    often a live stream looks for new events."""
+    often a live stream looks for new events. `has_judge`: the comparing worker is told whom to ask."""
 
     engine: Engine
     sessions: sessionmaker[Session]
@@ -38,6 +40,12 @@ class Services:
     max_upload_bytes: int = 512 * 2**20
     stream_poll_s: float = 0.5
     stream_ping_s: float = 15.0
+    has_judge: bool = False
+
+    @cached_property
+    def readers(self) -> sessionmaker[Session]:
+        """Sessions for what only reads: however many there are, no worker waits for them."""
+        return make_sessions(self.engine, read_only=True)
 
 
 def get_services(request: Request) -> Services:

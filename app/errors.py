@@ -59,6 +59,15 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
+def as_problem(request: Request, error: Exception) -> JSONResponse:
+    """The answer to an error that a route meets, for one that answers in another shape."""
+    if isinstance(error, StillhouseError):
+        return _stillhouse_error(request, error)
+    if isinstance(error, RequestValidationError):
+        return _validation_error(request, error)
+    return _http_exception(request, error)
+
+
 def problem_media_type(app: FastAPI) -> None:
     """Makes the OpenAPI description say application/problem+json for error answers, as they are sent."""
     described = app.openapi

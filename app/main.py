@@ -15,7 +15,21 @@ from prometheus_client import CollectorRegistry
 from app.deps import Services
 from app.errors import install_error_handlers, problem_media_type
 from app.middleware import BodyLimit, RequestMetrics
-from app.routes import comparisons, config, datasets, events, health, jobs, metrics, models, workers
+from app.routes import (
+    batches,
+    chat,
+    comparisons,
+    config,
+    datasets,
+    divergences,
+    events,
+    health,
+    jobs,
+    metrics,
+    models,
+    votes,
+    workers,
+)
 from app.sweeper import Sweeper
 
 ROUTERS = (
@@ -26,6 +40,10 @@ ROUTERS = (
     metrics.router,
     models.router,
     comparisons.router,
+    divergences.router,
+    votes.router,
+    batches.router,
+    chat.router,
     workers.router,
     health.router,
 )
@@ -52,6 +70,7 @@ def create_app(*, services: Services, sweeper: Sweeper | None = None) -> FastAPI
         lifespan=lifespan,
     )
     app.state.services = services
+    app.state.event_tail = events.make_event_tail(services)
     app.state.registry = CollectorRegistry()  # this application's counters, not the process's
     for router in ROUTERS:
         app.include_router(router)

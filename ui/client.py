@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from app.core.compare_schemas import ComparisonOut
+from app.core.preview_schemas import DatasetRow, PreviewOut
 from app.core.schemas import (
-    ComparisonOut,
     ConfigSchemaOut,
     DatasetOut,
     DryRunOut,
@@ -83,6 +84,14 @@ class StillhouseClient:
                 timeout=SLOW_S,
             )
 
+    def dataset_rows(self, dataset_id: str, *, limit: int = 3) -> Page[DatasetRow]:
+        return self._call(Page[DatasetRow], "GET", f"/v1/datasets/{_segment(dataset_id)}/rows", params={"limit": limit})
+
+    def preview(self, dataset_id: str, request: Mapping[str, Any]) -> PreviewOut:
+        """`request` has PreviewIn's fields."""
+        path = f"/v1/datasets/{_segment(dataset_id)}/preview"
+        return self._call(PreviewOut, "POST", path, json=request, timeout=SLOW_S)
+
     def dry_run(self, job: Mapping[str, Any]) -> DryRunOut:
         return self._call(DryRunOut, "POST", "/v1/jobs", params={"dry_run": True}, json=job, timeout=SLOW_S)
 
@@ -90,15 +99,29 @@ class StillhouseClient:
         headers = {"Idempotency-Key": idempotency_key}
         return self._call(JobOut, "POST", "/v1/jobs", json=job, headers=headers, timeout=SLOW_S)
 
-    def jobs(self, *, limit: int = 50) -> Page[JobOut]:
-        """Newest first."""
-        return self._call(Page[JobOut], "GET", "/v1/jobs", params={"limit": limit})
+    def jobs(self, *, limit: int = 50, status: str = "", q: str = "", after: str = "") -> Page[JobOut]:
+        """Newest first, behind the job `after`; `q` is looked for in names and more, empty filters take all."""
+        wanted = {name: value for name, value in (("status", status), ("q", q), ("after", after)) if value}
+        return self._call(Page[JobOut], "GET", "/v1/jobs", params={"limit": limit, **wanted})
 
     def job(self, job_id: str) -> JobOut:
         return self._call(JobOut, "GET", f"/v1/jobs/{_segment(job_id)}")
 
     def cancel(self, job_id: str) -> JobOut:
         return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/cancel")
+
+    def pause(self, job_id: str) -> JobOut:
+        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/pause")
+
+    def resume(self, job_id: str) -> JobOut:
+        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/resume")
+
+    def retry(self, job_id: str, *, from_checkpoint: bool) -> JobOut:
+        body = {"from_checkpoint": from_checkpoint}
+        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/retry", json=body)
+
+    def delete_job(self, job_id: str) -> None:
+        self._answer("DELETE", f"/v1/jobs/{_segment(job_id)}")
 
     def events(self, job_id: str, *, after: int, limit: int) -> Page[EventOut]:
         """Oldest first, those with seq > `after`."""
@@ -121,13 +144,17 @@ class StillhouseClient:
     def comparison(self, comparison_id: str) -> ComparisonOut:
         return self._call(ComparisonOut, "GET", f"/v1/comparisons/{_segment(comparison_id)}")
 
-    def _call(self, shape: type[T], method: str, path: str, **request: Any) -> T:
+    def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **request)
         except httpx.HTTPError as error:
             raise ApiProblem(UNREACHABLE, f"{self.url} does not answer ({type(error).__name__}).") from error
         if not answer.is_success:
             raise _problem(answer)
+        return answer
+
+    def _call(self, shape: type[T], method: str, path: str, **request: Any) -> T:
+        answer = self._answer(method, path, **request)
         try:
             return TypeAdapter(shape).validate_json(answer.content)
         except ValidationError as error:

@@ -1,6 +1,6 @@
 """Identifiers: a prefix that says what it names and a lower-case ULID, so that ids sort by age.
 
-Knows the four prefixes. Does not know tables.
+Knows the prefixes. Does not know tables.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Literal
 
 from ulid import ULID
 
-Prefix = Literal["ds", "job", "mdl", "cmp"]
+Prefix = Literal["ds", "job", "mdl", "cmp", "div", "bat"]
 
 
 def new_id(prefix: Prefix) -> str:

@@ -1,6 +1,7 @@
 """REST shapes: what the API answers and accepts. OpenAPI is generated from these.
 
-Knows field names and types. Does not know tables (the db package turns rows into these) or HTTP.
+Knows field names and types. Does not know tables (the db package turns rows into these) or HTTP. What concerns asking
+models is in `compare_schemas`.
 """
 
 from __future__ import annotations
@@ -151,44 +152,10 @@ class ModelOut(Shape):
     parameters: int | None
     weights_sha256: str | None
     card: Mapping[str, Any] = Field(description="Recipe, data, metrics before and after.")
+    tokens_per_s: float | None = Field(None, description="How fast it last answered, in its own computing time.")
+    bytes: int | None = Field(None, description="Size of a distilled student's files.")
+    teacher_id: str | None = Field(None, description="Of a student: the teacher of its job.")
     created_at: datetime
-
-
-class ChatMessage(Shape):
-    role: Literal["system", "user", "assistant"]
-    content: str = Field(min_length=1)
-
-
-class ComparisonIn(Shape):
-    model_ids: Sequence[str] = Field(min_length=1, max_length=4)
-    messages: Sequence[ChatMessage] = Field(min_length=1)
-    max_new_tokens: int = Field(128, ge=1, le=4096)
-    temperature: float = Field(0.0, ge=0, le=5, description="0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1)
-    seed: int = Field(0, ge=0, lt=2**63)
-
-
-class Answer(Shape):
-    """What one model said, and how fast. All sides get the same template, seed and sampling settings."""
-
-    model_id: str
-    text: str
-    tokens: int
-    seconds: float
-    tokens_per_s: float
-    finished: bool = Field(description="Ended with EOS rather than at max_new_tokens.")
-    parameters: int
-    weights_sha256: str
-
-
-class ComparisonOut(Shape):
-    id: str
-    status: Literal["queued", "running", "succeeded", "failed"]
-    request: ComparisonIn
-    answers: Sequence[Answer]
-    error: JobError | None
-    created_at: datetime
-    finished_at: datetime | None
 
 
 class WorkerOut(Shape):
@@ -234,6 +201,10 @@ class Problem(Shape):
 class Health(Shape):
     status: Literal["ok", "unavailable"]
     checks: Mapping[str, str] = Field(default_factory=dict, description="ok, or what is wrong, by part.")
+
+
+class RenameIn(Shape):
+    name: str = Field(min_length=1, max_length=200)
 
 
 class ConfigSchemaOut(Shape):

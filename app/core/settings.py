@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -28,6 +28,9 @@ class ServiceSettings(BaseSettings):
     lease_s: float = Field(60.0, gt=0, description="A running job without a heartbeat for so long is re-queued.")
     sweep_s: float = Field(5.0, gt=0, description="How often the API's sweeper looks for lost jobs.")
     max_upload_mib: int = Field(512, ge=1)
+    judge_url: str | None = Field(None, description="OpenAI-compatible base URL that judges batches; off by default.")
+    judge_model: str | None = Field(None, description="The model to ask there.")
+    judge_api_key: SecretStr | None = Field(None, description="Sent as a bearer token.")
 
     @property
     def home_folder(self) -> Path:

@@ -13,7 +13,8 @@ import httpx
 from pydantic import BaseModel
 
 from app.core.errors import StillhouseError
-from app.core.schemas import ComparisonOut, DatasetOut, EventOut, JobOut, ModelOut, Page
+from app.core.compare_schemas import ComparisonOut
+from app.core.schemas import DatasetOut, EventOut, JobOut, ModelOut, Page
 
 T = TypeVar("T", bound=BaseModel)
 # A submission reads the teacher's header, on a fresh machine from the hub.

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.core.errors import StillhouseError
-from app.core.schemas import ComparisonOut, JobOut, ModelOut
+from app.core.compare_schemas import ComparisonOut
+from app.core.schemas import JobOut, ModelOut
 from app.demo.api import DemoApi
 from app.demo.follow import follow
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.db import comparisons, jobs
 from app.core.queue import RecordingQueue
-from app.core.schemas import ChatMessage, ComparisonIn
+from app.core.compare_schemas import ChatMessage, ComparisonIn
 from app.deps import Services
 from app.sweeper import Sweeper
 from tests.app.conftest import Clock, make_config

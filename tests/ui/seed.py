@@ -18,13 +18,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.core.compare_schemas import Answer, ChatMessage, ComparisonIn
 from app.core.db import comparisons, datasets, events, jobs, models
 from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine, make_sessions
 from app.core.events import Correction, Evaluated, Event, PhaseProgress, RunStarted, SampleDrawn, StepDone, Warned
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
-from app.core.schemas import Answer, ChatMessage, ComparisonIn, RowProblem
+from app.core.schemas import RowProblem
 from app.core.settings import ServiceSettings
 
 TEACHER = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.core.schemas import Answer
+from app.core.compare_schemas import Answer
 from tests.ui.conftest import SeededService
 from ui.client import UNREACHABLE, ApiProblem, FieldProblem, StillhouseClient
 

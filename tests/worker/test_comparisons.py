@@ -13,7 +13,7 @@ from app.core.db import comparisons, jobs, models
 from app.core.db.tables import Comparison
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
-from app.core.schemas import ComparisonIn
+from app.core.compare_schemas import ComparisonIn
 from app.core.storage import ArtifactStore
 from worker.comparisons import ComparisonRunner
 from worker.distill.compare import ModelCache

@@ -12,7 +12,8 @@ from typing import Any
 
 import gradio as gr
 
-from app.core.schemas import ComparisonOut, JobOut, ModelOut
+from app.core.compare_schemas import ComparisonOut
+from app.core.schemas import JobOut, ModelOut
 from ui.client import ApiProblem, StillhouseClient
 from ui.page import QUIET, Page, named, raw_html
 from ui.views import panes, problems

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from app.core.schemas import Answer, ComparisonOut, ModelOut
+from app.core.compare_schemas import Answer, ComparisonOut
+from app.core.schemas import ModelOut
 from ui.text import count, duration, esc, model_name, number
 from ui.views.pieces import callout, empty
 

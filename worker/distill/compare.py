@@ -1,14 +1,15 @@
-"""Asking one model for an answer, with its speed: what the side-by-side page shows.
+"""Asking several models at the same time, a token each in turn, with their speed: what the side-by-side page shows.
 
-Knows how to keep a few models loaded. Does not know the queue, the database or the other panes.
+Knows how to keep a few models loaded. Does not know the queue, the database or where answers are written.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from accelerate import Accelerator
@@ -16,8 +17,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.core.errors import ContextTooShort
 from worker.distill.data import PromptEncoder
+from worker.distill.decoder import Decoder
 from worker.distill.export import weights_sha256
-from worker.distill.generate import SamplingSettings, sample
+from worker.distill.generate import SamplingSettings, next_tokens, pad_left
 from worker.distill.models import (
     ModelSource,
     SplitModel,
@@ -29,17 +31,7 @@ from worker.distill.models import (
     load_tokenizer,
 )
 
-
-@dataclass(frozen=True)
-class AnswerText:
-    """One model's answer. `seconds` is the time of sampling alone, without loading."""
-
-    text: str
-    tokens: int
-    seconds: float
-    finished: bool
-    parameters: int
-    weights_sha256: str
+Template = Literal["chat", "alpaca", "plain"]
 
 
 @dataclass(frozen=True)
@@ -88,46 +80,129 @@ class ModelCache:
         return build_student(source.student, teacher, tokenizer), tokenizer
 
 
-def answer(
-    cache: ModelCache,
-    source: ModelSource,
-    *,
-    messages: Sequence[Mapping[str, str]],
-    max_new_tokens: int,
-    temperature: float,
-    top_p: float,
-    seed: int,
-) -> AnswerText:
-    """The model's answer to the conversation. The same seed and settings give the same answer; temperature 0 is greedy.
+@dataclass(frozen=True)
+class AnswerText:
+    """An answer as far as it is written. `seconds` and `first_token_s` are the model's own computing time: neither
+    loading nor the other models' turns count. `finish` is None while it is being written."""
 
-    A tokenizer without a chat template gets the plain text. Raises ContextTooShort if it does not fit the model.
+    text: str
+    token_ids: tuple[int, ...]
+    seconds: float
+    first_token_s: float | None
+    finish: Literal["stop", "length", "cancelled"] | None
+    parameters: int
+    weights_sha256: str
+    template: Template
+
+    @property
+    def tokens_per_s(self) -> float:
+        return len(self.token_ids) / self.seconds if self.seconds > 0 else 0.0
+
+
+class AnswerStream:
+    """One model's answer to a conversation, a token at a time. The same seed and settings give the same answer, however
+    many models write beside it; temperature 0 is greedy.
+
+    `template` None takes the tokenizer's chat template, or the plain text where it has none. Raises ContextTooShort if
+    prompt and answer do not fit the model, NoChatTemplate for a chat template that is not there.
     """
-    loaded = cache.get(source)
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        messages: Sequence[Mapping[str, str]],
+        template: Template | None,
+        max_new_tokens: int,
+        temperature: float,
+        top_p: float,
+        seed: int,
+    ) -> None:
+        self._loaded = loaded
+        self.encoder, self._template = encoder_of(loaded, template)
+        self.prompt_ids = self.encoder.prompt([dict(message) for message in messages])
+        _check_context(loaded, len(self.prompt_ids), max_new_tokens)
+        self._settings = SamplingSettings(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            eos_ids=self.encoder.eos_ids,
+            pad_id=loaded.tokenizer.pad_token_id or 0,
+        )
+        self._generator = torch.Generator().manual_seed(seed)
+        self._decoder = Decoder(loaded.lm, rows=1)
+        self._token_ids: list[int] = []
+        self._seconds = 0.0
+        self._first_token_s: float | None = None
+        self._finish: Literal["stop", "length", "cancelled"] | None = None
+
+    @torch.no_grad()
+    def advance(self) -> bool:
+        """Writes one token; False once the answer has ended."""
+        start = time.perf_counter()
+        settings, lm = self._settings, self._loaded.lm
+        fed = [self._token_ids[-1]] if self._token_ids else self.prompt_ids
+        hidden_BTD = self._decoder.append(*pad_left([fed], pad_id=settings.pad_id, device=lm.device))
+        token_B = next_tokens(lm.head(hidden_BTD[:, -1]), settings=settings, generator=self._generator)
+        self._token_ids.append(int(token_B))  # waits for the device, so the clock below is right
+        self._seconds += time.perf_counter() - start
+        if self._first_token_s is None:
+            self._first_token_s = self._seconds
+        if self._token_ids[-1] in settings.eos_ids:
+            self._finish = "stop"
+        elif len(self._token_ids) >= settings.max_new_tokens:
+            self._finish = "length"
+        return self._finish is None
+
+    def stop(self) -> None:
+        """Ends the answer where it is."""
+        self._finish = self._finish or "cancelled"
+
+    def so_far(self) -> AnswerText:
+        """While it is written, the bytes of a character that is not complete yet are left out."""
+        text = self.encoder.text(self._token_ids)
+        return AnswerText(
+            text=text if self._finish == "stop" or self._finish == "length" else text.rstrip("\ufffd"),
+            token_ids=tuple(self._token_ids),
+            seconds=self._seconds,
+            first_token_s=self._first_token_s,
+            finish=self._finish,
+            parameters=self._loaded.parameters,
+            weights_sha256=self._loaded.weights_sha256,
+            template=self._template,
+        )
+
+
+def write_together(
+    streams: Sequence[AnswerStream], *, should_stop: Callable[[], bool], told: Callable[[], object]
+) -> None:
+    """Lets the models write a token each in turn, so that all are seen writing and their speeds do not tell which is
+    which. `told` is called after every round; `should_stop` before every token."""
+    writing = list(streams)
+    while writing:
+        still = []
+        for stream in writing:
+            if should_stop():
+                for unfinished in streams:
+                    unfinished.stop()
+                return
+            if stream.advance():
+                still.append(stream)
+        writing = still
+        told()
+
+
+def encoder_of(loaded: LoadedModel, template: Template | None) -> tuple[PromptEncoder, Template]:
+    """What turns a conversation into the model's ids, and the template it uses."""
+    used: Template = template or ("chat" if loaded.tokenizer.chat_template else "plain")
     eos_ids = end_of_text_ids(loaded.lm.model, loaded.tokenizer)
-    template = "chat" if loaded.tokenizer.chat_template else "plain"
-    encoder = PromptEncoder(loaded.tokenizer, template=template, eos_ids=eos_ids)
-    prompt_ids = encoder.prompt([dict(message) for message in messages])
-    if len(prompt_ids) + max_new_tokens > loaded.context:
+    return PromptEncoder(loaded.tokenizer, template=used, eos_ids=eos_ids), used
+
+
+def _check_context(loaded: LoadedModel, prompt_tokens: int, max_new_tokens: int) -> None:
+    if prompt_tokens + max_new_tokens > loaded.context:
         raise ContextTooShort(
-            f"the prompt has {len(prompt_ids)} tokens and max_new_tokens is {max_new_tokens}; the model has "
+            f"the prompt has {prompt_tokens} tokens and max_new_tokens is {max_new_tokens}; the model has "
             f"{loaded.context} in all: shorten the prompt or lower max_new_tokens",
             "max_new_tokens",
         )
-    settings = SamplingSettings(
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        eos_ids=eos_ids,
-        pad_id=loaded.tokenizer.pad_token_id or 0,
-    )
-    start = time.perf_counter()
-    state = sample(loaded.lm, [prompt_ids], settings=settings, generator=torch.Generator().manual_seed(seed))
-    response_ids = state.responses()[0]
-    return AnswerText(
-        text=encoder.text(response_ids),
-        tokens=len(response_ids),
-        seconds=time.perf_counter() - start,
-        finished=response_ids[-1] in eos_ids,
-        parameters=loaded.parameters,
-        weights_sha256=loaded.weights_sha256,
-    )

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from app.core.db import comparisons
 from app.core.db.rows import get_row, newest_first
-from app.core.db.tables import Model
+from app.core.db.tables import Job, Model
+from app.core.errors import Conflict
 from app.core.ids import new_id
 from app.core.schemas import ModelOut
 
@@ -74,8 +76,49 @@ def get(session: Session, model_id: str) -> Model:
     return get_row(session, Model, model_id, what="model")
 
 
-def as_shape(model: Model) -> ModelOut:
-    return ModelOut.model_validate(model, from_attributes=True)
+def as_shape(session: Session, model: Model, *, num_bytes: int | None = None) -> ModelOut:
+    """`num_bytes`: of its files, where the caller looked."""
+    columns = {name: getattr(model, name) for name in ModelOut.model_fields if hasattr(model, name)}
+    teacher_id = session.scalar(select(Job.teacher_id).where(Job.id == model.job_id)) if model.job_id else None
+    return ModelOut.model_validate({**columns, "teacher_id": teacher_id, "bytes": num_bytes})
+
+
+def note_speed(session: Session, speeds: Mapping[str, float]) -> None:
+    """How fast models answered just now, in tokens per second."""
+    for model_id, tokens_per_s in speeds.items():
+        _update(session, Model.id == model_id, tokens_per_s=tokens_per_s)
+
+
+def rename(session: Session, *, model_id: str, name: str) -> Model:
+    """Raises NotFound."""
+    _update(session, Model.id == model_id, name=name)
+    return get(session, model_id)
+
+
+def delete(session: Session, model_id: str) -> Model:
+    """Removes a student's row, or a teacher's that no job names; the files are the caller's to remove, afterwards.
+
+    Raises NotFound, or Conflict with what to do first.
+    """
+    model = get(session, model_id)
+    if model.kind == "untrained":
+        raise Conflict(f"{model_id} is how {model.job_id} began, and goes with that job: delete the job")
+    if (using := comparisons.uses_model(session, model_id)) is not None:
+        raise Conflict(f"{model_id} is in use by {using}: wait for its end, or cancel it")
+    if model.kind == "teacher":
+        user = session.scalar(select(Job.id).where(Job.teacher_id == model_id).limit(1))
+        if user is not None:
+            raise Conflict(f"{model_id} is the teacher of {user} (and maybe more): delete those jobs first")
+    statement = update(Job).where(Job.student_id == model_id).values(student_id=None)
+    session.execute(statement, execution_options={"synchronize_session": False})
+    session.delete(model)
+    session.flush()
+    return model
+
+
+def _update(session: Session, *conditions: ColumnElement[bool], **values: Any) -> None:
+    statement = update(Model).where(*conditions).values(**values)
+    session.execute(statement, execution_options={"synchronize_session": False})
 
 
 def list_page(

@@ -11,10 +11,10 @@ from typing import TypeVar
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from app.core.db.tables import Comparison, Dataset, Job, Model
+from app.core.db.tables import Batch, Comparison, Dataset, Job, Model
 from app.core.errors import NotFound
 
-T = TypeVar("T", Comparison, Dataset, Job, Model)
+T = TypeVar("T", Batch, Comparison, Dataset, Job, Model)
 
 
 def get_row(session: Session, table: type[T], row_id: str, *, what: str) -> T:

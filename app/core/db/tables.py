@@ -91,6 +91,7 @@ class Model(Base):
     parameters: Mapped[int | None] = mapped_column(BigInteger)
     weights_sha256: Mapped[str | None]
     card: Mapped[Mapping[str, Any]]
+    tokens_per_s: Mapped[float | None]  # how fast it last answered, in its own computing time
     created_at: Mapped[datetime]
 
 
@@ -208,15 +209,32 @@ class Worker(Base):
 
 
 class Comparison(Base):
-    """One prompt answered by several models."""
+    """Something that a comparing worker does: answers one conversation with several models (`origin` page, chat or
+    batch), or reads an answer with two of them (divergence). `attempt` fences writes as a job's does."""
 
     __tablename__ = "comparisons"
-    __table_args__ = (Index("ix_comparisons_status_id", "status", "id"),)
+    __table_args__ = (
+        Index("ix_comparisons_claim", "status", "rank", "created_at", "id"),  # claim_next reads its first row
+        Index("ix_comparisons_origin_id", "origin", "id"),
+        Index("ix_comparisons_parent_row", "parent_id", "row"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    origin: Mapped[str] = mapped_column(default="page")
+    rank: Mapped[int] = mapped_column(default=0)  # lower runs first: a batch's rows wait behind what people wait for
+    parent_id: Mapped[str | None]  # of a divergence its comparison, of a batch's row the batch
+    row: Mapped[int | None]  # 1-based row of the data set
     status: Mapped[str]
     request: Mapped[Mapping[str, Any]]
+    history: Mapped[Mapping[str, Any]]  # by model id: earlier turns, as each model saw them
     answers: Mapped[Sequence[Any]]
+    token_ids: Mapped[Mapping[str, Any]]  # by model id: the answer exactly, which its text is not
+    result: Mapped[Mapping[str, Any]]  # the divergence, or a row's reference, scores and verdicts
+    hidden: Mapped[bool] = mapped_column(default=False)
+    vote: Mapped[str | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    judge_status: Mapped[str | None] = mapped_column(index=True)  # waiting, taken or done; null where none is asked
+    judged_at: Mapped[datetime | None]  # when a judge took the row
     attempt: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None]
     error_code: Mapped[str | None]
@@ -226,3 +244,29 @@ class Comparison(Base):
     announced_at: Mapped[datetime | None]
     heartbeat_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class Vote(Base):
+    """One blind vote; `model_a` is the smaller id of the pair, so that a pair is one group."""
+
+    __tablename__ = "votes"
+    __table_args__ = (Index("ix_votes_pair", "model_a", "model_b", "outcome"),)
+
+    comparison_id: Mapped[str] = mapped_column(primary_key=True)
+    model_a: Mapped[str]
+    model_b: Mapped[str]
+    outcome: Mapped[str]  # a, b, tie or both_bad
+    created_at: Mapped[datetime]
+
+
+class Batch(Base):
+    """A data set asked row by row; its rows are comparisons, and its status is theirs."""
+
+    __tablename__ = "batches"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    request: Mapped[Mapping[str, Any]]
+    rows: Mapped[int]
+    judge: Mapped[bool]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    created_at: Mapped[datetime]

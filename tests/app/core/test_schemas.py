@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.core.schemas import ComparisonIn, JobIn
+from app.core.compare_schemas import ComparisonIn
+from app.core.schemas import JobIn
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 

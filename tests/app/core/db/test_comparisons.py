@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import comparisons
+from app.core.db import comparison_view, comparisons
 from app.core.errors import AttemptLost, NotFound
-from app.core.schemas import Answer, ChatMessage, ComparisonIn
+from app.core.compare_schemas import Answer, ChatMessage, ComparisonIn
 from tests.app.conftest import Clock
 
 Sessions = sessionmaker[Session]
@@ -40,7 +40,7 @@ def test_a_comparison_is_answered(sessions: Sessions, clock: Clock) -> None:
     with sessions.begin() as session:
         comparisons.finish(session, comparison_id=comparison_id, attempt=1, now=clock(), answers=[ANSWER])
     with sessions.begin() as session:
-        shape = comparisons.as_shape(comparisons.get(session, comparison_id))
+        shape = comparison_view.as_shape(comparisons.get(session, comparison_id))
     assert (shape.status, shape.request, list(shape.answers), shape.error) == ("succeeded", REQUEST, [ANSWER], None)
     assert shape.finished_at == clock()
 
@@ -52,7 +52,7 @@ def test_a_failure_says_why(sessions: Sessions, clock: Clock) -> None:
         comparisons.finish(
             session, comparison_id=comparison_id, attempt=1, now=clock(), code="out_of_memory", message="less"
         )
-        shape = comparisons.as_shape(comparisons.get(session, comparison_id))
+        shape = comparison_view.as_shape(comparisons.get(session, comparison_id))
     assert shape.error is not None
     assert (shape.status, shape.error.code, shape.error.message) == ("failed", "out_of_memory", "less")
 
@@ -74,7 +74,7 @@ def test_a_lost_worker_is_replaced_and_fenced_off(sessions: Sessions, clock: Clo
         with pytest.raises(AttemptLost), sessions.begin() as session:
             comparisons.finish(session, comparison_id=comparison_id, attempt=attempt, now=clock(), answers=[ANSWER])
     with sessions.begin() as session:
-        shape = comparisons.as_shape(comparisons.get(session, comparison_id))
+        shape = comparison_view.as_shape(comparisons.get(session, comparison_id))
     assert shape.error is not None
     assert (shape.status, shape.error.code) == ("failed", "worker_lost")
 

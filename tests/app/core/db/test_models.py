@@ -44,7 +44,7 @@ def test_students_of_a_job(sessions: Sessions, clock: Clock) -> None:
         )
         ids = [teacher.id, untrained.id]
     with sessions.begin() as session:
-        shape = models.as_shape(models.get(session, student_id))
+        shape = models.as_shape(session, models.get(session, student_id))
         assert (shape.kind, shape.source, shape.weights_sha256) == ("student", f"students/{student_id}", "ab")
         assert shape.card == {"after/eval/kl_ts": 0.5}
         assert models.storage_key(student_id) == shape.source

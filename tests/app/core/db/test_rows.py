@@ -10,7 +10,7 @@ from app.core.db import comparisons
 from app.core.db.rows import get_row
 from app.core.db.tables import Comparison
 from app.core.errors import NotFound
-from app.core.schemas import ChatMessage, ComparisonIn
+from app.core.compare_schemas import ChatMessage, ComparisonIn
 from tests.app.conftest import Clock
 
 
