@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Benchmarks that also run other people's engines have an environment of their own; the product does not depend on them.
+BENCH := .venv-bench
+BENCH_PACKAGES := trl
 
-.PHONY: demo up test lint migrate clean
+.PHONY: demo up test lint migrate bench-parity clean
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 
@@ -26,8 +29,11 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+bench-parity: $(BENCH)/.bench
+	$(BENCH)/bin/python -W ignore -m benchmarks.parity $(ARGS)
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(BENCH)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -44,3 +50,8 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -c constraints.txt -e '.[api,ui,worker,dev]'
 	@touch $@ $(VENV)/.run
+
+$(BENCH)/.bench: pyproject.toml constraints.txt benchmarks/constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install -c constraints.txt -c benchmarks/constraints.txt -e '.[worker]' $(BENCH_PACKAGES)
+	@touch $@
