@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
@@ -18,6 +17,7 @@ from app.core.db import events, jobs
 from app.core.schemas import EventOut, Page
 from app.deps import LimitQuery, Services, ServicesDep
 from app.errors import problems
+from app.event_tail import Chunk, EventTail
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _STREAM = "text/event-stream"
@@ -40,7 +40,7 @@ def read_events(
         _read(services, job_id, after=0, limit=1)  # an unknown job is a 404, not an empty stream
         start = after if last_event_id is None else last_event_id
         return StreamingResponse(
-            _stream(services, job_id, after=start),
+            _stream(request.app.state.event_tail, job_id, after=start, ping_s=services.stream_ping_s),
             media_type=_STREAM,
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},  # proxies must not hold events back
         )
@@ -48,31 +48,41 @@ def read_events(
     return page
 
 
-async def _stream(services: Services, job_id: str, *, after: int) -> AsyncIterator[bytes]:
-    """Polls the database in a thread; no connection is held between polls, so streams cost no pool slots."""
-    loop = asyncio.get_running_loop()
+def make_event_tail(services: Services) -> EventTail:
+    """What all streams of an application share."""
+
+    def read(job_id: str, seq: int) -> Chunk:
+        page, has_ended = _read(services, job_id, after=seq, limit=_BATCH)
+        messages = [format_sse_event(data_str=event.model_dump_json(), id=str(event.seq)) for event in page.data]
+        return Chunk(
+            body=b"".join(messages),
+            last_seq=page.data[-1].seq if page.data else seq,
+            is_end=has_ended and not page.has_more,
+        )
+
+    return EventTail(read, poll_s=services.stream_poll_s)
+
+
+async def _stream(tail: EventTail, job_id: str, *, after: int, ping_s: float) -> AsyncIterator[bytes]:
     yield KEEPALIVE_COMMENT
-    sent_at = loop.time()
     while True:
-        page, has_ended = await run_in_threadpool(_read, services, job_id, after=after, limit=_BATCH)
-        for event in page.data:
-            after = event.seq
-            yield format_sse_event(data_str=event.model_dump_json(), id=str(event.seq))
-            sent_at = loop.time()
-        if page.has_more:
-            continue
-        if has_ended:
-            return
-        if loop.time() - sent_at >= services.stream_ping_s:
+        try:
+            async with asyncio.timeout(ping_s):
+                chunk = await tail.after(job_id, after)
+        except TimeoutError:
             yield KEEPALIVE_COMMENT
-            sent_at = loop.time()
-        await asyncio.sleep(services.stream_poll_s)
+            continue
+        if chunk.body:
+            yield chunk.body
+        if chunk.is_end:
+            return
+        after = chunk.last_seq
 
 
 def _read(services: Services, job_id: str, *, after: int, limit: int) -> tuple[Page[EventOut], bool]:
     """A page, and whether the job had ended when it was read: both in one transaction, and the last status event is
     written with the status, so an ended job's last page has it."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         job = jobs.get(session, job_id)
         rows, has_more = events.page(session, job_id=job_id, after=after, limit=limit)
         page = Page[EventOut](data=[events.as_shape(row) for row in rows], has_more=has_more)

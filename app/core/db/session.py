@@ -29,7 +29,7 @@ def make_engine(url: str) -> Engine:
             Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
         engine = create_engine(parsed, json_serializer=_to_json, connect_args={"timeout": _BUSY_TIMEOUT_S})
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_immediate)
+        event.listen(engine, "begin", _begin_sqlite)
         return engine
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")  # psycopg 3 is the driver that is installed
@@ -38,8 +38,14 @@ def make_engine(url: str) -> Engine:
     return create_engine(parsed, json_serializer=_to_json, pool_pre_ping=True, connect_args=options)
 
 
-def make_sessions(engine: Engine) -> sessionmaker[Session]:
-    """The one kind of session: sync, explicit `with sessions.begin() as session:`, rows usable after the commit."""
+def make_sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
+    """The one kind of session: sync, explicit `with sessions.begin() as session:`, rows usable after the commit.
+
+    Those that are `read_only` never wait for who writes, nor does who writes for them; the database refuses their
+    writes. They see what was committed when they first read.
+    """
+    if read_only:
+        engine = engine.execution_options(read_only=True, postgresql_readonly=True)
     return sessionmaker(engine, expire_on_commit=False)
 
 
@@ -69,7 +75,9 @@ def _use_wal(connection: Any) -> None:
             time.sleep(0.01)
 
 
-def _begin_immediate(connection: Connection) -> None:
-    """Takes the write lock at once: a transaction that reads first and writes later would otherwise fail with
-    SQLITE_BUSY (which no timeout cures) whenever another process wrote in between."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _begin_sqlite(connection: Connection) -> None:
+    """Takes the write lock at once, unless the transaction only reads: one that reads first and writes later would
+    otherwise fail with SQLITE_BUSY (which no timeout cures) whenever another process wrote in between."""
+    read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql(f"PRAGMA query_only={read_only:d}")
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

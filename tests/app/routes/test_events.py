@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -14,9 +16,10 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from app.core.db import events, jobs
-from app.core.events import Event, PhaseProgress
+from app.core.events import Event, PhaseProgress, Warned
 from app.deps import Services
 from app.main import create_app
+from tests.waiting import until
 
 STREAM = {"Accept": "text/event-stream"}
 
@@ -132,6 +135,78 @@ def test_waiting_streams_hold_no_connection(client: TestClient, services: Servic
         end(services, job_id)
         for stream in streams:
             assert "succeeded" in stream.read().decode()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_client_that_drops_anywhere_sees_every_event_once(
+    client: TestClient, services: Services, job_id: str, live_url: str, seed: int
+) -> None:
+    """Connections are cut after a random number of bytes, in the middle of messages too, while events arrive. As a
+    browser does, the client forgets an unfinished message and reconnects with the id of the last whole one."""
+    chance = random.Random(seed)
+    start(services)
+
+    def write() -> None:
+        done = 0
+        while done < 400:
+            batch = [loading(done + i) for i in range(chance.randint(1, 30))]
+            tell(services, job_id, batch)
+            done += len(batch)
+            time.sleep(chance.random() * 0.03)
+        end(services, job_id)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    got: list[tuple[int, dict[str, Any]]] = []
+    drops = 0
+    while not got or got[-1][1]["event"].get("status") != "succeeded":
+        text, whole = read_until_cut(
+            live_url, job_id, last_seen=got[-1][0] if got else None, cut=chance.randint(1, 9000)
+        )
+        got += messages(text[: text.rfind("\n\n") + 2])
+        drops += not whole
+    writer.join()
+    with services.readers.begin() as session:
+        stored, _ = events.page(session, job_id=job_id, after=0, limit=1000)
+    assert [seq for seq, _ in got] == list(range(1, len(stored) + 1))
+    assert [data["event"] for _, data in got] == [row.payload for row in stored]
+    assert drops >= 5
+
+
+def read_until_cut(live_url: str, job_id: str, *, last_seen: int | None, cut: int) -> tuple[str, bool]:
+    """What arrives before the connection is closed after `cut` bytes; the flag says that the server ended it before."""
+    headers = STREAM | ({} if last_seen is None else {"Last-Event-ID": str(last_seen)})
+    received = b""
+    with httpx.stream("GET", f"{live_url}/v1/jobs/{job_id}/events", headers=headers, timeout=30) as answer:
+        for piece in answer.iter_raw():
+            received += piece
+            if len(received) >= cut:
+                return received[:cut].decode(errors="ignore"), False
+    return received.decode(), True
+
+
+def test_clients_that_do_not_read_hold_nobody_up(
+    client: TestClient, services: Services, job_id: str, live_url: str
+) -> None:
+    """Streams whose clients stopped reading, with far more to say than any buffer holds: the trainer goes on writing,
+    others go on reading, and no connection to the database is held."""
+    start(services)
+    host, port = live_url.removeprefix("http://").split(":")
+    stuck = [socket.create_connection((host, int(port))) for _ in range(30)]
+    try:
+        for connection in stuck:
+            request = f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n"
+            connection.sendall(request.encode())
+        for i in range(8):
+            tell(services, job_id, [Warned(code="long", message="x" * 50_000) for _ in range(10)])
+            assert client.get(f"/v1/jobs/{job_id}/events", params={"after": 2 + 10 * i, "limit": 1}).status_code == 200
+        until(lambda: services.engine.pool.checkedout() == 0)  # type: ignore[attr-defined]  # QueuePool
+        end(services, job_id)
+        with httpx.stream("GET", f"{live_url}/v1/jobs/{job_id}/events", headers=STREAM, timeout=30) as answer:
+            assert len(messages("\n".join(answer.iter_lines()))) == 83
+    finally:
+        for connection in stuck:
+            connection.close()
 
 
 def test_bad_cursors_are_422(client: TestClient, job_id: str) -> None:

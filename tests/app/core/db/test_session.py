@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.db import datasets
-from app.core.db.session import make_engine
+from app.core.db.session import make_engine, make_sessions
 from app.core.db.tables import Dataset
 from tests.app.conftest import at_once
 
@@ -89,3 +89,34 @@ def _dataset(dataset_id: str, created_at: datetime) -> Dataset:
         sha256="",
         created_at=created_at,
     )
+
+
+def test_readers_and_writers_do_not_wait_for_each_other(engine: Engine, sessions: Sessions) -> None:
+    """Each transaction is open while the other one runs: with SQLite's write lock for both, this would time out."""
+    with sessions.begin() as session:
+        session.execute(text("CREATE TABLE counter (n INTEGER)"))
+        session.execute(text("INSERT INTO counter VALUES (0)"))
+    count = text("SELECT n FROM counter")
+    readers = make_sessions(engine, read_only=True)
+    with readers.begin() as early:
+        assert early.scalar(count) == 0
+        with sessions.begin() as writer:
+            writer.execute(text("UPDATE counter SET n = 1"))
+            with readers.begin() as during:
+                assert during.scalar(count) == 0
+        with readers.begin() as late:
+            assert late.scalar(count) == 1
+
+
+def test_readers_cannot_write_and_writers_still_can(engine: Engine, sessions: Sessions) -> None:
+    """All share one pool: what a connection was told for a reader must not stay with it."""
+    with sessions.begin() as session:
+        session.execute(text("CREATE TABLE counter (n INTEGER)"))
+    readers = make_sessions(engine, read_only=True)
+    for _ in range(3):
+        with pytest.raises(DBAPIError), readers.begin() as session:
+            session.execute(text("INSERT INTO counter VALUES (1)"))
+        with sessions.begin() as session:
+            session.execute(text("INSERT INTO counter VALUES (1)"))
+    with readers.begin() as session:
+        assert session.scalar(text("SELECT count(*) FROM counter")) == 3
