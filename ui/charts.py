@@ -16,7 +16,8 @@ SPARE_SENTENCE = "Reported by the run; this page has no words of its own for the
 
 @dataclass(frozen=True)
 class Chart:
-    """`takes`: exact metric names, or a prefix that ends in `/`. `unit_range`: the values are shares from 0 to 1."""
+    """`takes`: exact metric names, or a prefix that ends in `/`. `unit_range`: the values are shares from 0 to 1.
+    `divide_by` turns what is stored into the unit that the words speak of."""
 
     key: str
     title: str
@@ -25,8 +26,14 @@ class Chart:
     unit_range: bool = False
     stacked: bool = False
     from_zero: bool = True
+    divide_by: float = 1.0
 
 
+ERROR_POSITIONS = Chart(
+    "error_positions",
+    "Where corrections fall",
+    "How many of the corrected examples had their error at which token of the response; a pile at 0 is a bad start.",
+)
 CHARTS: Sequence[Chart] = (
     Chart(
         "loss",
@@ -117,6 +124,13 @@ CHARTS: Sequence[Chart] = (
         ("time/",),
         stacked=True,
     ),
+    Chart(
+        "memory",
+        "Memory",
+        "GiB that the training process holds on its host, and the most it has held on its device so far.",
+        ("memory/host_bytes", "memory/device_bytes"),
+        divide_by=2.0**30,
+    ),
     Chart("lr", "Learning rate", "The optimizer’s step size: a warm-up, then the schedule.", ("train/learning_rate",)),
     Chart(
         "grad", "Gradient norm", "Size of the update before clipping; spikes are unsteady steps.", ("train/grad_norm",)
@@ -152,6 +166,9 @@ _NAMES: Mapping[str, str] = {
     "floor_held": "held by floor",
     "phi": "φ",
     "tokens_per_s": "tokens/s",
+    "host_bytes": "host",
+    "device_bytes": "device",
+    "memory": "Memory",
 }
 
 

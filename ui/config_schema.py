@@ -36,6 +36,10 @@ class ConfigSchema:
             return int(value)
         return "" if wanted == "string" and value is None else value
 
+    def choices(self, path: str) -> list[str]:
+        """The values that a field may have; none where it is open."""
+        return list((self._field(path, None) or {}).get("enum", ()))
+
     def kinds(self, section: str) -> dict[str, str]:
         """kind -> its one-line description, for a union section or a list of unions (`losses`)."""
         described = {}

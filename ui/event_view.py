@@ -30,12 +30,15 @@ from app.core.events import (
 )
 from app.core.schemas import EventOut
 from ui.charts import label
-from ui.text import count, number
+from ui.text import count, number, size
 
 MAX_LINES = 300
 MAX_SAMPLES = 120
 MAX_CORRECTIONS = 24
 MAX_WARNINGS = 20
+# Corrected tokens are counted by their place in the response: bins of so many tokens, the last one open.
+ERROR_BIN = 8
+ERROR_BINS = 64
 PHASES = {
     "loading": "Loading models",
     "teacher_sft": "Fine-tuning the teacher",
@@ -60,7 +63,10 @@ class Line:
 
 @dataclass(frozen=True)
 class EventView:
-    """Everything seen up to event `cursor` of `job_id`, as far as the page shows it."""
+    """Everything seen up to event `cursor` of `job_id`, as far as the page shows it.
+
+    `error_bins[i]` counts the corrections at tokens from `i * ERROR_BIN` on.
+    """
 
     job_id: str = ""
     cursor: int = 0
@@ -71,6 +77,8 @@ class EventView:
     samples: tuple[SampleDrawn, ...] = ()
     corrections: tuple[Correction, ...] = ()
     warnings: tuple[Warned, ...] = ()
+    checkpoint: CheckpointSaved | None = None
+    error_bins: tuple[int, ...] = ()
     lines: tuple[Line, ...] = ()
 
 
@@ -111,13 +119,22 @@ def _kept(view: EventView, event: Event) -> dict[str, Any]:
         case SampleDrawn():
             return {"samples": (*view.samples, event)[-MAX_SAMPLES:]}
         case Correction():
-            return {"corrections": (*view.corrections, event)[-MAX_CORRECTIONS:]}
+            kept = (*view.corrections, event)[-MAX_CORRECTIONS:]
+            return {"corrections": kept, "error_bins": _counted(view.error_bins, event.error_position)}
+        case CheckpointSaved():
+            return {"checkpoint": event}
         case Warned():
             return {"warnings": (*view.warnings, event)[-MAX_WARNINGS:]}
         case StudentExported():
             return {"exported": event}
         case _:
             return {}
+
+
+def _counted(bins: tuple[int, ...], position: int) -> tuple[int, ...]:
+    place = min(position // ERROR_BIN, ERROR_BINS - 1)
+    wide = (*bins, *([0] * (place + 1 - len(bins))))
+    return (*wide[:place], wide[place] + 1, *wide[place + 1 :])
 
 
 def _with_line(view: EventView, line: Line) -> EventView:
@@ -157,6 +174,15 @@ def _say_exported(event: StudentExported) -> tuple[str, str]:
     return f"Student exported: {count(event.parameters)} parameters, weights {event.weights_sha256[:12]}", ""
 
 
+def _say_checkpoint(event: CheckpointSaved) -> tuple[str, str]:
+    best = ", the best so far" if event.best else ""
+    return f"Checkpoint at step {event.step:,}: {size(event.bytes)}{best}", "checkpoint"
+
+
+def _say_resumed(event: Resumed) -> tuple[str, str]:
+    return f"Goes on from the checkpoint of step {event.step:,}", ""
+
+
 # None: not worth a line, the Samples view shows it.
 _SAY: dict[type, Callable[[Any], tuple[str, str] | None]] = {
     StatusChanged: _say_status,
@@ -166,9 +192,9 @@ _SAY: dict[type, Callable[[Any], tuple[str, str] | None]] = {
     Evaluated: _say_evaluated,
     SampleDrawn: lambda event: (f"Sample answers drawn at step {event.step:,}", f"sample {event.step}"),
     Correction: lambda event: None,
+    CheckpointSaved: _say_checkpoint,
+    Resumed: _say_resumed,
     Warned: lambda event: (f"{event.message} [{event.code}]", ""),
-    CheckpointSaved: lambda event: (f"Checkpoint kept after step {event.step:,}", "checkpoint"),
-    Resumed: lambda event: (f"Going on after step {event.step:,}", ""),
     StudentExported: _say_exported,
 }
 

@@ -22,6 +22,9 @@ HELP: Mapping[str, str] = {
     "name": "Any name that you will recognise in the list of jobs.",
     "recipe": "Sets sampling, correction and losses, and who writes the responses; change them as you like.",
     "dataset": "Uploaded data sets, newest first.",
+    "template": "How a row becomes a prompt.",
+    "dev_rows": "Held out to measure on.",
+    "every_steps": "Steps between evaluations.",
     "sampling_kind": "Where training sequences come from.",
     "max_new_tokens": "Longest sampled answer.",
     "phi_start": "Share of student batches at the start.",
@@ -54,6 +57,7 @@ def control_updates(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, A
         "recipe": RECIPES,
         "student_kind": schema.kinds("student"),
         "sampling_kind": schema.kinds("sampling"),
+        "template": schema.choices("data.template"),
     }
     updates: dict[str, Any] = {key: gr.update(visible=shown) for key, shown in _visible(job, schema).items()}
     for key, value in values_of(job, schema).items():

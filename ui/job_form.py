@@ -37,6 +37,8 @@ CONTROLS = (
     Control("layers", "config.student.layers"),
     Control("checkpoint", "config.student.model"),
     Control("dataset", "config.data.dataset_id"),
+    Control("template", "config.data.template"),
+    Control("dev_rows", "config.data.dev_rows"),
     Control("sampling_kind", "config.sampling.kind"),
     Control("max_new_tokens", "config.sampling.max_new_tokens"),
     Control("phi_start", "config.sampling.phi_start"),
@@ -46,6 +48,7 @@ CONTROLS = (
     Control("gradient_accumulation", "config.training.gradient_accumulation"),
     Control("learning_rate", "config.training.learning_rate"),
     Control("seed", "config.training.seed"),
+    Control("every_steps", "config.evaluation.every_steps"),
 )
 # The order in which a reader expects them.
 SECTIONS = ("recipe", "teacher", "student", "data", "sampling", "scrg", "losses", "training", "evaluation")
@@ -77,12 +80,13 @@ def first_job(schema: ConfigSchema, *, teacher: str = "", dataset_id: str = "", 
         "student": {"kind": "from_teacher", "layers": layers},
         "data": {"kind": "dataset", "dataset_id": dataset_id},
         "training": {},
+        "evaluation": {},
     }
     job = with_recipe_defaults({"name": "", "config": config}, recipe, schema)
     for control in CONTROLS:
         section, _, field = control.path.removeprefix("config.").partition(".")
-        if section == "training":
-            job["config"]["training"][field] = schema.default(f"training.{field}")
+        if section in ("data", "training", "evaluation") and field not in job["config"][section]:
+            job["config"][section][field] = schema.default(f"{section}.{field}")
     return job
 
 

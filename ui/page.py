@@ -18,7 +18,8 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibil
 class Page:
     """What a tab's `build(page)` may use; `tab` is its own.
 
-    `job_id` and `comparison_id` are hidden text boxes, mirrored in the address: the page's whole state.
+    `job_id` and `comparison_id` are hidden text boxes, mirrored in the address: the page's whole state. `draft` carries
+    a job's JSON to the New job form, which takes it and empties the box.
     """
 
     api: StillhouseClient
@@ -28,11 +29,23 @@ class Page:
     banner: gr.HTML
     job_id: gr.Textbox
     comparison_id: gr.Textbox
+    draft: gr.Textbox
 
 
 def raw_html(value: str, *, elem_id: str | None = None, js_on_load: str | None = None) -> gr.HTML:
     """HTML of our own making (ui/views escapes what comes from outside), styled by style.css alone."""
     return gr.HTML(value, elem_id=elem_id, apply_default_css=False, js_on_load=js_on_load)
+
+
+def live_html(value: str, *, elem_id: str, js_on_load: str = "") -> gr.HTML:
+    """HTML of our own making that changes while it is read: focus, scrolling and open details stay (live.js)."""
+    return gr.HTML(
+        value,
+        elem_id=elem_id,
+        apply_default_css=False,
+        html_template='<div class="sh-live"></div>',
+        js_on_load=f"stillhouse.live(element, props, watch);{js_on_load}",
+    )
 
 
 def named(parts: Mapping[str, Any], values: Mapping[str, Any]) -> dict[Any, Any]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import importlib.resources
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from app.core.schemas import MetricsOut, Series
-from ui.charts import Chart, assign, label
+from ui.charts import ERROR_POSITIONS, Chart, assign, label
+from ui.event_view import ERROR_BIN
 
 COLOURS = ("#c2703d", "#0e9384", "#6d74e8", "#c9486b", "#a9821f", "#3b82c4", "#5d9a3a", "#9c62c9")
 # A second sign beside the colour.
@@ -25,6 +27,12 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 GREY = "#857f79"
 FONT = "IBM Plex Sans, ui-sans-serif, system-ui, sans-serif"
 SPIKE = {"spikecolor": GREY, "spikethickness": 1, "spikedash": "dot"}
+CONFIG = {
+    "displaylogo": False,
+    # Named one by one: plotly.js' own set has a button that would send the data elsewhere.
+    "modeBarButtons": [["zoom2d", "pan2d", "resetScale2d"]],
+    "responsive": True,
+}
 # Few points (evaluations) are shown as points, or a lone one would be invisible.
 MARKERS_BELOW = 40
 
@@ -46,40 +54,116 @@ def chart_grid(*, elem_id: str) -> gr.HTML:
     )
 
 
-def charts_value(metrics: MetricsOut, *, revision: str) -> str:
-    """All charts as JSON. `revision` names whose curves these are: the reader's zoom lasts as long as it stays."""
-    charts = [
-        {"key": chart.key, "title": chart.title, "sentence": chart.sentence} | figure(chart, series, revision=revision)
-        for chart, series in assign(metrics.series)
-    ]
+@dataclass(frozen=True)
+class Run:
+    """One job's curves. The first of several is the page's own, the others are laid over it."""
+
+    job_id: str
+    name: str
+    metrics: MetricsOut
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve of a chart: the metric's place among the chart's, and the run's among the runs."""
+
+    series: Series
+    run: Run
+    metric_index: int
+    run_index: int
+    name: str
+
+
+def charts_value(runs: Sequence[Run], *, error_bins: Sequence[int] = ()) -> str:
+    """All charts as JSON, for the first run's job. The reader's zoom lasts as long as that job stays the same."""
+    by_name = {one.name: one for run in reversed(runs) for one in run.metrics.series}
+    revision = runs[0].job_id
+    charts = []
+    for chart, series in assign(list(by_name.values())):
+        lines = _lines(chart, [one.name for one in series], runs)
+        if lines:
+            charts.append(_words(chart) | figure(chart, lines, revision=revision))
+        if chart.key == "scrg" and any(error_bins):
+            charts.append(_words(ERROR_POSITIONS) | histogram(error_bins, revision=revision))
     return json.dumps(charts)
 
 
-def figure(chart: Chart, series: Sequence[Series], *, revision: str) -> dict[str, Any]:
-    """plotly.js' {data, layout, config} for `series` in `chart`."""
-    traces = [_trace(chart, one, index) for index, one in enumerate(series)]
+def _words(chart: Chart) -> dict[str, Any]:
+    return {"key": chart.key, "title": chart.title, "sentence": chart.sentence}
+
+
+def _lines(chart: Chart, names: Sequence[str], runs: Sequence[Run]) -> list[Line]:
+    """Only the page's own run in a stacked chart: stacks of two runs would add up to nothing."""
+    lines = []
+    for run_index, run in enumerate(runs[:1] if chart.stacked else runs):
+        own = {one.name: one for one in run.metrics.series}
+        for metric_index, name in enumerate(names):
+            if name in own:
+                lines.append(
+                    Line(own[name], run, metric_index, run_index, _line_name(name, names, run, run_index, runs))
+                )
+    return lines
+
+
+def _line_name(name: str, names: Sequence[str], run: Run, run_index: int, runs: Sequence[Run]) -> str:
+    """The metric, the job, or both, as far as there are several of either."""
+    if len(names) == 1 and len(runs) > 1:
+        return run.name[:40]
+    return label(name) if run_index == 0 else f"{label(name)} · {run.name[:40]}"
+
+
+def figure(chart: Chart, lines: Sequence[Line], *, revision: str) -> dict[str, Any]:
+    """plotly.js' {data, layout, config} for `lines` in `chart`."""
+    many_metrics = len({line.metric_index for line in lines}) > 1
+    many_runs = len({line.run_index for line in lines}) > 1
+    traces = [_trace(chart, line, many_metrics=many_metrics, many_runs=many_runs) for line in lines]
     return {
         "data": traces,
         "layout": _layout(chart, many=len(traces) > 1, revision=revision),
-        "config": {
-            "displaylogo": False,
-            # Named one by one: plotly.js' own set has a button that would send the data elsewhere.
-            "modeBarButtons": [["toImage"], ["zoom2d", "pan2d", "resetScale2d"]],
-            "responsive": True,
-            "toImageButtonOptions": {"filename": f"{revision}-{chart.key}", "scale": 2},
-        },
+        "config": CONFIG,
+        "file": f"{revision}-{chart.key}",
     }
 
 
-def _trace(chart: Chart, one: Series, index: int) -> dict[str, Any]:
-    is_total = one.name.endswith("/total")
-    colour = GREY if is_total else COLOURS[index % len(COLOURS)]
+def histogram(error_bins: Sequence[int], *, revision: str) -> dict[str, Any]:
+    """How many corrections there were at which token of a response; the last bin is open."""
+    layout = _layout(ERROR_POSITIONS, many=False, revision=revision)
+    layout["xaxis"] = {**layout["xaxis"], "title": {"text": "token of the response", "standoff": 4}}
+    bars = {
+        "type": "bar",
+        "name": "corrections",
+        "meta": "corrections",
+        "x": [i * ERROR_BIN for i in range(len(error_bins))],
+        "y": list(error_bins),
+        "width": ERROR_BIN,
+        "offset": 0,
+        "marker": {"color": COLOURS[0]},
+        "hovertemplate": "%{y}",
+    }
+    return {
+        "data": [bars],
+        "layout": layout | {"bargap": 0.08},
+        "config": CONFIG,
+        "file": f"{revision}-{ERROR_POSITIONS.key}",
+    }
+
+
+def _trace(chart: Chart, line: Line, *, many_metrics: bool, many_runs: bool) -> dict[str, Any]:
+    """Metrics differ in colour, runs in dashes; where there is only one of either, both signs tell the other apart."""
+    points = line.series.points
+    is_total = line.series.name.endswith("/total")
+    colour_index = line.metric_index if many_metrics else line.run_index
+    colour = GREY if is_total else COLOURS[colour_index % len(COLOURS)]
     trace: dict[str, Any] = {
         "type": "scatter",
-        "name": label(one.name),
-        "x": [step for step, _ in one.points],
-        "y": [value for _, value in one.points],
-        "mode": "lines+markers" if len(one.points) < MARKERS_BELOW and not chart.stacked else "lines",
+        "name": line.name,
+        # What the column of a download is called.
+        "meta": f"{line.series.name}@{line.run.job_id}" if many_runs else line.series.name,
+        # One entry per metric: what the dashes of the runs mean stands above the charts, once for all.
+        "showlegend": not (many_metrics and line.run_index),
+        "x": [step for step, _ in points],
+        "y": [value / chart.divide_by for _, value in points],
+        "mode": "lines+markers" if len(points) < MARKERS_BELOW and not chart.stacked else "lines",
         "marker": {"size": 5},
         "line": {"color": colour, "width": 2.4 if is_total else 1.8},
         "hovertemplate": "%{y:.4~g}",
@@ -87,7 +171,7 @@ def _trace(chart: Chart, one: Series, index: int) -> dict[str, Any]:
     if chart.stacked:
         trace |= {"stackgroup": "all", "line": {"color": colour, "width": 0.8}}
     else:
-        trace["line"]["dash"] = DASHES[index % len(DASHES)]
+        trace["line"]["dash"] = DASHES[(line.run_index if many_runs else line.metric_index) % len(DASHES)]
     return trace
 
 

@@ -20,6 +20,11 @@ def esc(value: object) -> str:
     return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"), quote=True)
 
 
+def visible(token: str) -> str:
+    """A token's text with its blanks and line breaks as signs; an empty one (part of a longer character) is ∅."""
+    return token.replace("\n", "⏎").replace("\t", "⇥").replace(" ", "␣") or "∅"
+
+
 def number(value: float | None) -> str:
     """Three or four significant digits, an exponent only where it reads better: 1,234 · 81.2 · 0.0314 · 5e-05."""
     if value is None or not math.isfinite(value):

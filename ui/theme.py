@@ -90,5 +90,5 @@ def make_theme() -> Base:
 def head_html() -> str:
     """The page's own style and script. As a <style> of the head, since Gradio's `css` rewrites every selector."""
     folder = Path(__file__).parent
-    style, head = (folder / name for name in ("style.css", "head.html"))
-    return f"<style>{style.read_text(encoding='utf-8')}</style>{head.read_text(encoding='utf-8')}"
+    style, head, live = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "head.html", "live.js"))
+    return f"<style>{style}</style>{head}<script>{live}</script>"

@@ -3,11 +3,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from app.core.events import Event, PhaseProgress, SampleDrawn, StatusChanged, StepDone, Warned
+from app.core.events import (
+    CheckpointSaved,
+    Correction,
+    Event,
+    PhaseProgress,
+    Resumed,
+    SampleDrawn,
+    StatusChanged,
+    StepDone,
+    Warned,
+)
 from app.core.schemas import EventOut
 from tests.ui.conftest import SeededService
 from ui.client import StillhouseClient
-from ui.event_view import MAX_LINES, MAX_SAMPLES, EventView, fold
+from ui.event_view import ERROR_BIN, ERROR_BINS, MAX_LINES, MAX_SAMPLES, EventView, fold
 
 
 def rows(events: Sequence[Event], *, first: int = 1) -> list[EventOut]:
@@ -40,6 +50,26 @@ def test_pages_one_after_the_other_give_what_one_page_gives() -> None:
 def test_a_second_attempt_forgets_where_the_first_one_stood() -> None:
     view = fold(EventView("job_1"), rows([StatusChanged(status="running"), step(5), StatusChanged(status="queued")]))
     assert view.step is None
+
+
+def test_checkpoints_and_what_goes_on_from_them_have_lines() -> None:
+    told = [CheckpointSaved(step=2, bytes=2**20, best=True), Resumed(step=2, training_events=4)]
+    view = fold(EventView("job_1"), rows(told))
+    assert [line.text for line in view.lines] == [
+        "Checkpoint at step 2: 1.0 MiB, the best so far",
+        "Goes on from the checkpoint of step 2",
+    ]
+    assert view.checkpoint == told[0]
+
+
+def test_corrections_are_counted_by_their_place() -> None:
+    fields = {"step": 1, "prompt": "p", "before": "", "student_token": "a", "teacher_token": "b", "dropped": ""}
+    told = [
+        Correction.model_validate({**fields, "regenerated": "", "error_position": at, "kl": 1.0})
+        for at in (0, ERROR_BIN - 1, ERROR_BIN, 10**6)
+    ]
+    bins = fold(EventView("job_1"), rows(told)).error_bins
+    assert (bins[0], bins[1], bins[-1], sum(bins), len(bins)) == (2, 1, 1, 4, ERROR_BINS)
 
 
 def test_an_event_of_a_newer_version_is_a_line_and_no_error() -> None:

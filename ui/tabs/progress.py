@@ -1,130 +1,84 @@
-"""The Progress tab: the jobs, and everything about the one whose id is in the address.
+"""The Progress tab: everything about the job whose id is in the address, and other jobs' curves over its own.
 
-Knows how the pieces are laid out and when they are read again. Does not know HTML (views/) or figures (plots.py). Each
-tick reads the API anew from the job's id alone; what a browser session keeps is only a cache of the events seen so far.
+Knows how the pieces are laid out and when they are read again; progress_data.py reads. Does not know HTML (views/) or
+figures (plots.py). Each tick reads the API anew from the job's id alone; what a browser session keeps is only a cache
+of the events seen so far. The overlaid jobs are in the address too (`?with=job_…,job_…`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import gradio as gr
 
-from app.core.schemas import JobOut, MetricsOut
-from app.core.schemas import Page as PageOf
 from ui.client import ApiProblem, StillhouseClient
-from ui.event_view import EventView, fold
+from ui.event_view import EventView
 from ui.job_form import dump
-from ui.page import QUIET, Page, named, raw_html
-from ui.plots import chart_grid, charts_value
+from ui.page import QUIET, Page, live_html, named, raw_html
+from ui.plots import Run, chart_grid, charts_value
+from ui.tabs.job_actions import act, pressed
+from ui.tabs.progress_data import Snapshot, read
 from ui.views import jobs as jobs_view
 from ui.views import problems, samples
+from ui.views.config_diff import config_diff
 
 FAST_S = 2.0
 SLOW_S = 8.0
-MAX_POINTS = 400
-EVENTS_PER_PAGE = 500
-# A tick stays short: a page that opens on a long run catches up over a few ticks.
-EVENT_PAGES_PER_TICK = 4
-ASK_CANCEL = (
-    '<p class="sh-ask"><b>Stop this job?</b> It ends at the next step; what it has learned so far is not kept.</p>'
-)
-ROW_CLICK = """
-element.addEventListener('click', (event) => {
-  const row = event.target.closest('tr[data-job]');
-  if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
-  event.preventDefault();
-  trigger('select', {job: row.dataset.job});
-});
-"""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """One reading of the API for job `job_id`; `problem` is set where reading stopped."""
-
-    jobs: PageOf[JobOut] | None = None
-    job: JobOut | None = None
-    metrics: MetricsOut = field(default_factory=lambda: MetricsOut(series=()))
-    view: EventView = field(default_factory=EventView)
-    problem: ApiProblem | None = None
-
-
-def read(api: StillhouseClient, job_id: str, view: EventView) -> Snapshot:
-    """Everything the tab shows. Never raises: what was read before a problem is still shown."""
-    snapshot = Snapshot(view=view if view.job_id == job_id else EventView(job_id=job_id))
-    try:
-        snapshot = replace(snapshot, jobs=api.jobs())
-        if job_id:
-            snapshot = replace(snapshot, job=api.job(job_id), metrics=api.metrics(job_id, max_points=MAX_POINTS))
-            snapshot = replace(snapshot, view=_read_events(api, snapshot.view))
-    except ApiProblem as problem:
-        return replace(snapshot, problem=problem)
-    return snapshot
-
-
-def _read_events(api: StillhouseClient, view: EventView) -> EventView:
-    for _ in range(EVENT_PAGES_PER_TICK):
-        page = api.events(view.job_id, after=view.cursor, limit=EVENTS_PER_PAGE)
-        view = fold(view, page.data)
-        if not page.has_more:
-            break
-    return view
+MAX_OVERLAYS = 3
 
 
 def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
     """Values of the tab's parts by name; a part that is left out keeps what it shows."""
     job, view, problem = snapshot.job, snapshot.view, snapshot.problem
     shown: dict[str, Any] = {"banner": problems.banner(problem), "view": view}
-    if snapshot.jobs is not None:
-        shown["table"] = jobs_view.jobs_table(snapshot.jobs, chosen=view.job_id, now=now)
     if job is None:
         gone = problem if problem and problem.status == 404 else None
         if gone or not view.job_id:
             empty = problems.problem_list(gone, title="This job cannot be shown.") if gone else jobs_view.NO_CHOICE
-            shown |= {"head": empty, "notes": "", "fast": gr.Timer(active=False)}
-            shown |= {"detail": gr.Column(visible=False), "cancel": gr.Column(visible=False)}
+            shown |= {"head": empty, "notes": "", "fast": gr.Timer(active=False), "detail": gr.Column(visible=False)}
         else:
             # Asked again until it is there; a page that was open already keeps what it shows.
             shown |= {"fast": gr.Timer(active=True)} | ({} if view.cursor else {"head": jobs_view.NOT_READ})
         return shown
-    running = not jobs_view.is_terminal(job)
+    runs = [Run(one.id, one.name, metrics) for one, metrics in ((job, snapshot.metrics), *snapshot.overlays)]
     return {
         **shown,
         "head": jobs_view.job_head(job, view, snapshot.metrics, now=now),
         "notes": jobs_view.callouts(job, view),
-        "cancel": gr.Column(visible=running and not job.cancel_requested),
         "detail": gr.Column(visible=True),
-        "charts": charts_value(snapshot.metrics, revision=job.id),
+        "charts": charts_value(runs, error_bins=view.error_bins),
+        "diff": config_diff([job, *(one for one, _ in snapshot.overlays)]),
         "answers": samples.answers(view.samples),
         "corrections": samples.corrections(view.corrections),
         "log": samples.event_log(view.lines),
         "description": dump({"name": job.name, "config": job.config}),
-        "fast": gr.Timer(active=running),
+        "fast": gr.Timer(active=not jobs_view.is_terminal(job)),
     }
 
 
-def show_list(api: StillhouseClient, job_id: str, *, now: datetime) -> dict[str, Any]:
-    """The slow tick: the list and the banner; it wakes the fast one when the chosen job runs again."""
+def look(api: StillhouseClient, job_id: str) -> dict[str, Any]:
+    """The slow tick: the banner; it wakes the fast one when the chosen job runs again (after a retry, for one)."""
     try:
-        jobs = api.jobs()
+        job = api.job(job_id) if job_id else None
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    shown: dict[str, Any] = {"banner": "", "table": jobs_view.jobs_table(jobs, chosen=job_id, now=now)}
-    if any(job.id == job_id and not jobs_view.is_terminal(job) for job in jobs.data):
+    shown: dict[str, Any] = {"banner": ""}
+    if job is not None and not jobs_view.is_terminal(job):
         shown["fast"] = gr.Timer(active=True)
     return shown
 
 
-def ask_cancel(api: StillhouseClient, job_id: str) -> str:
-    """Asks the API to stop the job; answers what to tell the reader when it cannot."""
+def overlay_choices(api: StillhouseClient, chosen: str, overlays: list[str], *, select: bool = False) -> dict[str, Any]:
+    """The newest jobs to lay over the chosen one, and those that are laid over it already, however old."""
     try:
-        api.cancel(job_id)
+        known = {job.id: job for job in api.jobs().data}
+        known |= {job.id: job for job_id in overlays if job_id not in known for job in [api.job(job_id)]}
     except ApiProblem as problem:
-        return problems.problem_list(problem, title="The job was not stopped.")
-    return ""
+        return {"banner": problems.banner(problem)}
+    choices = [(f"{job.name} · {job.status} · {job.id[-6:]}", job.id) for job in known.values() if job.id != chosen]
+    known_overlays = [job_id for job_id in overlays if job_id in known]
+    return {"overlays": gr.update(choices=choices, value=known_overlays) if select else gr.update(choices=choices)}
 
 
 # --- layout and wiring --------------------------------------------------------------------------------------
@@ -132,64 +86,93 @@ def ask_cancel(api: StillhouseClient, job_id: str) -> str:
 
 def build(page: Page) -> None:
     """Lays the tab out inside an open gr.Tab and wires its timers."""
-    parts: dict[str, Any] = {"banner": page.banner}
+    parts: dict[str, Any] = {"banner": page.banner, "job_id": page.job_id, "tabs": page.tabs, "draft": page.draft}
     with gr.Column(elem_classes="sh-tab"):
-        parts["table"] = raw_html("", elem_id="jobs", js_on_load=ROW_CLICK)
-        with gr.Column(elem_id="job-top"):
-            parts["head"] = raw_html(jobs_view.NO_CHOICE, elem_id="job-head")
-            with gr.Column(visible=False, elem_id="job-cancel") as parts["cancel"]:
-                yes, cancel_note = _build_cancel()
-        parts["notes"] = raw_html("", elem_id="job-notes")
+        click = "stillhouse.jobButtons(element, trigger);"
+        parts["head"] = live_html(jobs_view.NO_CHOICE, elem_id="job-head", js_on_load=click)
+        parts["note"] = raw_html("", elem_id="job-note")
+        parts["notes"] = live_html("", elem_id="job-notes")
         with gr.Column(visible=False, elem_id="job-detail") as parts["detail"]:
             _build_detail(parts)
     parts |= {"fast": gr.Timer(FAST_S, active=False), "view": gr.State(EventView())}
+    _wire(page, parts)
+
+
+def _wire(page: Page, parts: dict[str, Any]) -> None:
+    inputs, outputs = [page.job_id, parts["view"], parts["overlays"]], list(parts.values())
+
+    def current(job_id: str, view: EventView, overlays: list[str] | None) -> dict[str, Any]:
+        return show(read(page.api, job_id, view, overlays or []), now=datetime.now(UTC))
+
+    def refresh(job_id: str, view: EventView, overlays: list[str] | None) -> dict[Any, Any]:
+        return named(parts, current(job_id, view, overlays))
+
+    def opened(request: gr.Request) -> dict[Any, Any]:
+        query = dict(request.query_params)
+        overlays = [one for one in query.get("with", "").split(",") if one][:MAX_OVERLAYS]
+        return named(parts, overlay_choices(page.api, query.get("job", ""), overlays, select=True))
+
+    def offered(job_id: str, overlays: list[str]) -> dict[Any, Any]:
+        return named(parts, overlay_choices(page.api, job_id, overlays or []))
+
+    def on_button(event: gr.EventData, job_id: str, view: EventView, overlays: list[str] | None) -> dict[Any, Any]:
+        done = act(page.api, *pressed(event))
+        if done.deleted:
+            return named(parts, {"job_id": "", "tabs": gr.Tabs(selected="jobs")})
+        follows: dict[str, Any] = {"note": done.note}
+        if done.draft:
+            follows |= {"draft": done.draft, "tabs": gr.Tabs(selected="submit")}
+        return named(parts, current(job_id, view, overlays) | follows)
+
+    asked = [page.job_id.change, parts["fast"].tick, parts["overlays"].change]
+    gr.on(asked, refresh, inputs, outputs, **QUIET)
     slow = gr.Timer(SLOW_S)
-
-    def refresh(job_id: str, view: EventView) -> dict[Any, Any]:
-        return named(parts, show(read(page.api, job_id, view), now=datetime.now(UTC)))
-
-    def refresh_list(job_id: str) -> dict[Any, Any]:
-        return named(parts, show_list(page.api, job_id, now=datetime.now(UTC)))
-
-    inputs, outputs = [page.job_id, parts["view"]], list(parts.values())
-    gr.on([page.job_id.change, parts["fast"].tick], refresh, inputs, outputs, **QUIET)
-    gr.on([page.blocks.load, slow.tick], refresh_list, page.job_id, outputs, **QUIET)
-    parts["table"].select(chosen_row, None, page.job_id, **QUIET)
-    yes.click(lambda job_id: ask_cancel(page.api, job_id), page.job_id, cancel_note, **QUIET).then(
-        refresh, inputs, outputs, **QUIET
-    )
-
-
-def chosen_row(event: gr.EventData) -> str:
-    return str(event.job)
-
-
-def _build_cancel() -> tuple[gr.Button, gr.HTML]:
-    """The button that asks, the row that confirms; answers the confirming button and where a refusal is shown."""
-    ask = gr.Button("Cancel job", size="sm", variant="secondary", elem_id="cancel-ask")
-    with gr.Row(visible=False, elem_classes="sh-confirm") as confirm:
-        raw_html(ASK_CANCEL)
-        yes = gr.Button("Yes, stop it", size="sm", variant="stop", elem_id="cancel-yes")
-        keep = gr.Button("Keep it running", size="sm", elem_id="cancel-keep")
-    note = raw_html("")
-    both = [ask, confirm]
-    ask.click(lambda: (gr.Button(visible=False), gr.Row(visible=True)), None, both, **QUIET)
-    gr.on([yes.click, keep.click], lambda: (gr.Button(visible=True), gr.Row(visible=False)), None, both, **QUIET)
-    return yes, note
+    gr.on([page.blocks.load, slow.tick], lambda one: named(parts, look(page.api, one)), page.job_id, outputs, **QUIET)
+    page.blocks.load(opened, None, outputs, **QUIET)
+    gr.on([page.tab.select, page.job_id.change], offered, [page.job_id, parts["overlays"]], outputs, **QUIET)
+    parts["head"].select(on_button, inputs, outputs, **QUIET)
+    remember = "(value) => stillhouse.remember('with', (value || []).join(','))"
+    parts["overlays"].input(None, parts["overlays"], None, js=remember, show_progress="hidden")
 
 
 def _build_detail(parts: dict[str, Any]) -> None:
     with gr.Tabs(elem_id="detail-tabs"):
         with gr.Tab("Curves"):
-            parts["charts"] = chart_grid(elem_id="charts")
+            _build_curves(parts)
         with gr.Tab("Samples"), gr.Row(elem_classes="sh-two"):
             with gr.Column(min_width=320):
                 raw_html("<h3>Answers to held-out prompts</h3>")
-                parts["answers"] = raw_html("", elem_id="answers")
+                parts["answers"] = live_html("", elem_id="answers")
             with gr.Column(min_width=320):
                 raw_html("<h3>Corrections by SCRG</h3>")
-                parts["corrections"] = raw_html("", elem_id="corrections")
+                parts["corrections"] = live_html("", elem_id="corrections")
         with gr.Tab("Events"):
-            parts["log"] = raw_html("", elem_id="event-log")
+            parts["log"] = live_html("", elem_id="event-log")
         with gr.Tab("Description"):
             parts["description"] = gr.Code(language="json", interactive=False, label="The job as it was accepted")
+
+
+def _build_curves(parts: dict[str, Any]) -> None:
+    with gr.Row(elem_classes="sh-card sh-curve-bar", equal_height=False):
+        parts["overlays"] = gr.Dropdown(
+            [],
+            multiselect=True,
+            max_choices=MAX_OVERLAYS,
+            label="Lay other jobs over this one",
+            info="Up to three; what their descriptions differ in is listed below.",
+            elem_id="overlays",
+            scale=3,
+        )
+        smoothing = gr.Slider(
+            0,
+            0.98,
+            0,
+            step=0.02,
+            label="Smoothing",
+            info="Running mean of noisy curves; 0 shows the values as they are.",
+            elem_id="smoothing",
+            scale=2,
+        )
+        smoothing.change(None, smoothing, None, js="(weight) => stillhouse.smooth(weight)", show_progress="hidden")
+    parts["diff"] = live_html("", elem_id="config-diff")
+    parts["charts"] = chart_grid(elem_id="charts")

@@ -17,7 +17,7 @@ from ui.charts import label
 from ui.config_schema import ConfigSchema
 from ui.form_values import control_help
 from ui.job_form import CONTROLS, WEIGHT
-from ui.page import QUIET, Page, named, raw_html
+from ui.page import QUIET, Page, live_html, named, raw_html
 from ui.tabs import submit_actions as actions
 from ui.tabs.submit_actions import Entered
 
@@ -32,7 +32,7 @@ def build(page: Page) -> None:
     # The API's own schema comes with its offer; this one has the form ready at once, and without an API.
     schema = ConfigSchema(DistillConfig.model_json_schema())
     untouched = job_form.first_job(schema)
-    parts: dict[str, Any] = {"banner": page.banner, "job_id": page.job_id, "tabs": page.tabs}
+    parts: dict[str, Any] = {"banner": page.banner, "job_id": page.job_id, "tabs": page.tabs, "draft": page.draft}
     with gr.Row(elem_classes="sh-tab sh-submit", equal_height=False):
         with gr.Column(scale=3, min_width=320, elem_id="job-form"):
             _build_form(parts, schema, job_form.values_of(untouched, schema))
@@ -98,6 +98,18 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str
             '<p class="sh-note">JSONL, CSV or Parquet; prompts alone, with responses, chats, Alpaca or ShareGPT.</p>'
         )
         parts["data_note"] = raw_html("", elem_id="data-note")
+        with gr.Row(elem_classes="sh-grid"):
+            parts["template"] = gr.Dropdown(
+                schema.choices("data.template"),
+                value=values["template"],
+                label="Template",
+                info=info["template"],
+                elem_id="f-template",
+                min_width=120,
+            )
+            _numbers(parts, info, values, {"dev_rows": "Held-out rows"})
+        parts["show_data"] = gr.Button("Show rows, tokens and lengths", size="sm", elem_id="f-show-data")
+        parts["preview"] = live_html("", elem_id="data-preview")
     with _card("Sampling and correction"), gr.Row(elem_classes="sh-grid"):
         kinds = [(kind.replace("_", " "), kind) for kind in schema.kinds("sampling")]
         parts["sampling_kind"] = gr.Dropdown(
@@ -118,6 +130,7 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str
             "gradient_accumulation": "Accumulation",
             "learning_rate": "Learning rate",
             "seed": "Seed",
+            "every_steps": "Evaluate every",
         }
         _numbers(parts, info, values, names)
 
@@ -163,6 +176,7 @@ def _wire_form(page: Page, parts: dict[str, Any], schema: ConfigSchema, untouche
     gr.on(edits, changed, both, outputs, js=WITH_LAST_EDIT, **latest)
     parts["recipe"].input(recipe_chosen, [parts["json"], parts["recipe"]], outputs, **latest)
     parts["json"].input(lambda text: named(parts, actions.json_changed(text, schema)), parts["json"], outputs, **latest)
+    page.draft.change(lambda draft: named(parts, actions.take_draft(draft, schema)), page.draft, outputs, **QUIET)
     # In two steps, so that what a quick reader typed while the API was asked is seen, and kept.
     asked = [page.blocks.load, page.tab.select]
     gr.on(asked, lambda: named(parts, actions.read_offer(page.api)), None, outputs, **QUIET).then(
@@ -183,15 +197,21 @@ def _wire_buttons(
         *values, key = values_and_key
         return named(parts, actions.submit(page.api, _entered(schema, text, last_edit, tuple(values)), key, schema))
 
-    # These may take a while (a model's header is read): Gradio shows that on the result.
-    slow: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "concurrency_limit": 8}
+    def data_shown(text: str, last_edit: str, *values: Any) -> dict[Any, Any]:
+        return named(parts, actions.show_data(page.api, _entered(schema, text, last_edit, values), schema))
+
+    # These may take a while (a model's header is read): Gradio shows that on the result. Not queued: the queue's events
+    # come over a connection of their own, and a browser has few to one host.
+    slow: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal", "queue": False}
     on_result = {**slow, "show_progress_on": parts["result"], "js": WITH_LAST_EDIT}
     check_button.click(checked, both, outputs, **on_result)
     submit_button.click(submitted, [*both, parts["key"]], outputs, **on_result)
+    on_data = {**slow, "show_progress_on": parts["preview"], "js": WITH_LAST_EDIT}
     parts["file"].upload(
         lambda file, text: named(parts, actions.upload(page.api, file, text)),
         [parts["file"], parts["json"]],
         outputs,
         show_progress_on=parts["data_note"],
         **slow,
-    )
+    ).then(data_shown, both, outputs, **on_data)
+    gr.on([parts["show_data"].click, parts["dataset"].input], data_shown, both, outputs, **on_data)

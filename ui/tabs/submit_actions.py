@@ -21,7 +21,11 @@ from ui.config_schema import ConfigSchema
 from ui.form_values import control_updates, dataset_choices, field_marks, visibility
 from ui.job_form import NotJson
 from ui.text import esc
-from ui.views import problems, submission
+from ui.views import preview, problems, submission
+from ui.views.pieces import callout
+
+NO_DATA = callout("warning", "Choose or upload a data set first.")
+NO_TEACHER = callout("warning", "Choose a teacher to see tokens: they are its tokenizer’s.")
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,49 @@ def json_changed(text: str, schema: ConfigSchema) -> dict[str, Any]:
     except NotJson as error:
         return {"json_note": json_note(error)}
     return {"json_note": "", **control_updates(job, schema)}
+
+
+def take_draft(draft: str, schema: ConfigSchema) -> dict[str, Any]:
+    """A whole job from elsewhere on the page (a clone) in place of what the form held; the draft's box is emptied."""
+    if not draft:
+        return {}
+    job = job_form.parse(draft)
+    cleared = {"draft": "", "json_note": "", "result": "", "data_note": "", "preview": ""}
+    shown = control_updates(job, schema)
+    marks = field_marks((), job, schema)
+    return {**cleared, **{key: _both(marks.get(key), shown.get(key)) for key in {*marks, *shown}}, "json": draft}
+
+
+def _both(mark: Any, value: Any) -> Any:
+    """One update out of a field's mark and its new value."""
+    if mark is None or value is None:
+        return mark if value is None else value
+    return {**mark, **value} if isinstance(value, dict) else {**mark, "value": value}
+
+
+def show_data(api: StillhouseClient, entered: Entered, schema: ConfigSchema) -> dict[str, Any]:
+    """The first rows of the job's data set, and row 1 as the job's teacher will read it."""
+    try:
+        config = entered.job(schema).get("config", {})
+    except NotJson as error:
+        return {"json_note": json_note(error)}
+    data, teacher = config.get("data", {}), config.get("teacher", {}).get("model", "")
+    if not data.get("dataset_id"):
+        return {"preview": NO_DATA}
+    fields = ("template", "responses", "max_prompt_tokens", "max_response_tokens")
+    request = {field: data.get(field, schema.default(f"data.{field}")) for field in fields}
+    try:
+        shown = preview.rows_preview(api.dataset_rows(data["dataset_id"]).data)
+    except ApiProblem as problem:
+        return {"preview": problems.problem_list(problem, title="The data set cannot be shown.")}
+    if not teacher:
+        return {"preview": shown + NO_TEACHER}
+    try:
+        found = api.preview(data["dataset_id"], {**request, "teacher": teacher})
+    except ApiProblem as problem:
+        return {"preview": shown + problems.problem_list(problem, title="The tokens cannot be shown.")}
+    limits = {name: int(request[name]) for name in ("max_prompt_tokens", "max_response_tokens")}
+    return {"preview": preview.tokens_preview(found, **limits) + shown}
 
 
 def json_note(error: NotJson) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ui.page import Page
-from ui.tabs import compare, progress, submit
+from ui.tabs import compare, jobs, progress, submit
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class TabSpec:
 
 TABS: Sequence[TabSpec] = (
     TabSpec("submit", "New job", submit.build),
+    TabSpec("jobs", "Jobs", jobs.build),
     TabSpec("progress", "Progress", progress.build),
     TabSpec("compare", "Compare", compare.build),
 )

@@ -11,53 +11,74 @@ from app.core.events import StudentExported
 from app.core.schemas import JobOut, MetricsOut, Page
 from ui.event_view import EventView, phase_text
 from ui.text import MISSING, age, aware, count, duration, esc, model_name, number, student_name
+from ui.views.job_actions import action_buttons
 from ui.views.pieces import bar, callout, empty, tiles
 
 TERMINAL = ("succeeded", "failed", "cancelled")
+LOADING = empty("Reading the jobs…", "They appear here as soon as the service answers.")
 NO_JOBS = empty("No jobs yet.", "Describe one under <em>New job</em>; it appears here as soon as it is queued.")
+NO_MATCH = empty("No job matches.", "Empty the search box or choose <em>Any status</em> to see the others.")
 NO_CHOICE = empty(
     "No job chosen.",
-    "Choose one in the table: its curves, samples and events appear here, and the address of this page then names it.",
+    "Choose one under <em>Jobs</em>: its curves, samples and events appear here, and this page’s address names it.",
 )
 NOT_READ = empty("The job cannot be read now.", "It appears here as soon as the service answers.")
-COLUMNS = ("Status", "Job", "Recipe", "Teacher → student", "Steps", "Age")
+COLUMNS = ("Status", "Job", "Recipe", "Teacher → student", "Progress", "Age", "Actions")
 
 
 def is_terminal(job: JobOut) -> bool:
     return job.status in TERMINAL
 
 
-def jobs_table(page: Page[JobOut], *, chosen: str, now: datetime) -> str:
-    """Newest first; the row of job `chosen` is marked. Rows are links, so they work with keyboard and middle click."""
+def jobs_table(page: Page[JobOut], *, chosen: str, now: datetime, filtered: bool = False) -> str:
+    """Newest first; the row of job `chosen` is marked. Names are links, so they work with keyboard and middle click."""
     if not page.data:
-        return NO_JOBS
+        return NO_MATCH if filtered else NO_JOBS
     rows = "".join(_row(job, chosen=job.id == chosen, now=now) for job in page.data)
-    more = f'<p class="sh-note">The newest {len(page.data)} jobs are shown.</p>' if page.has_more else ""
     head = "".join(f"<th scope='col'>{name}</th>" for name in COLUMNS)
     return (
         f'<div class="sh-scroll" tabindex="0" role="region" aria-label="Jobs">'
-        f'<table class="sh-jobs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{more}'
+        f'<table class="sh-jobs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
     )
+
+
+def place(count: int, *, before: int, has_more: bool) -> str:
+    """Which of the jobs a page shows, in the order newest to oldest."""
+    last = "" if has_more else ", the oldest of them last"
+    return f'<p class="sh-note" role="status">Jobs {before + 1:,} to {before + count:,}{last}</p>' if count else ""
 
 
 def _row(job: JobOut, *, chosen: bool, now: datetime) -> str:
     link = f"?job={esc(job.id)}&amp;tab=progress"
     mark = ' aria-current="true"' if chosen else ""
     return (
-        f'<tr data-job="{esc(job.id)}"{mark}>'
+        f'<tr data-key="{esc(job.id)}" data-job="{esc(job.id)}"{mark}>'
         f'<td class="c-status">{chip(job)}</td>'
         f'<td class="c-name"><a href="{link}"{mark}>{esc(job.name)}</a></td>'
-        f'<td class="c-recipe">{esc(job.config.get("recipe", MISSING))}</td>'
+        f'<td class="c-recipe">{esc(job.recipe)}</td>'
         f'<td class="c-models">{models_line(job)}</td>'
-        f'<td class="c-steps">{_bar(job)}<span>{job.step:,} / {job.max_steps:,}</span></td>'
-        f'<td class="c-age">{age(job.created_at, now)}</td></tr>'
+        f'<td class="c-steps">{_bar(job)}<span>{_progress(job, now)}</span></td>'
+        f'<td class="c-age">{age(job.created_at, now)}</td>'
+        f'<td class="c-do">{action_buttons(job)}</td></tr>'
     )
+
+
+def _progress(job: JobOut, now: datetime) -> str:
+    """Steps, and what the reader waits for: the time left, or why the job waits."""
+    steps = f"{job.step:,} / {job.max_steps:,}"
+    if job.status == "running" and job.eta_s is not None:
+        return f"{steps} · {duration(job.eta_s)} left"
+    if job.status == "queued" and job.waiting_reason:
+        return f"{steps} · {esc(job.waiting_reason)}"
+    if job.status == "queued" and job.not_before and aware(job.not_before) > now:
+        return f"{steps} · tried again in {duration((aware(job.not_before) - now).total_seconds())}"
+    return steps
 
 
 def chip(job: JobOut) -> str:
     """The status in a word; colour is only a second sign."""
-    stopping = job.cancel_requested and not is_terminal(job)
-    return f'<span class="sh-chip {job.status}">{"stopping" if stopping else job.status}</span>'
+    asked = "stopping" if job.cancel_requested else "pausing" if job.pause_requested else ""
+    return f'<span class="sh-chip {job.status}">{asked if asked and job.status == "running" else job.status}</span>'
 
 
 def models_line(job: JobOut) -> str:
@@ -73,12 +94,12 @@ def job_head(job: JobOut, view: EventView, metrics: MetricsOut, *, now: datetime
     """Name, status, progress and the six numbers that say where the run stands."""
     dash = '<span class="sh-sep" aria-hidden="true">·</span>'
     facts = dash.join(
-        [f"<span>{models_line(job)}</span>", f"<span>recipe {esc(job.config.get('recipe', MISSING))}</span>"]
+        [f"<span>{models_line(job)}</span>", f"<span>recipe {esc(job.recipe)}</span>"]
         + ([f"<span>attempt {job.attempt}</span>"] if job.attempt > 1 else [])
         + ([f"<span>student {_exported(view.exported)}</span>"] if view.exported else [])
         + [f"<code>{esc(job.id)}</code>"]
     )
-    title = f'<div class="sh-title"><h2><bdi>{esc(job.name)}</bdi></h2>{chip(job)}</div>'
+    title = f'<div class="sh-title"><h2><bdi>{esc(job.name)}</bdi></h2>{chip(job)}{action_buttons(job)}</div>'
     return (
         f'<section class="sh-head" aria-label="Chosen job">{title}'
         f'<p class="sh-facts">{facts}</p>{_bar(job)}{tiles(_facts(job, view, metrics, now))}</section>'
@@ -113,10 +134,10 @@ def _ended(job: JobOut, now: datetime) -> str:
 def _now(job: JobOut, view: EventView) -> str:
     if is_terminal(job):
         return {"succeeded": "Finished", "failed": "Failed", "cancelled": "Cancelled"}[job.status]
-    if job.status == "queued":
-        return "Waiting"
-    if job.cancel_requested:
-        return "Stopping"
+    if job.status in ("queued", "paused"):
+        return {"queued": "Waiting", "paused": "Paused"}[job.status]
+    if job.cancel_requested or job.pause_requested:
+        return "Stopping" if job.cancel_requested else "Pausing"
     if view.phase:
         return phase_text(view.phase).split(",")[0]
     return "Training" if view.step else "Starting"

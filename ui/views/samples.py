@@ -10,7 +10,7 @@ from datetime import UTC
 
 from app.core.events import Correction, SampleDrawn
 from ui.event_view import Line
-from ui.text import aware, esc, number
+from ui.text import aware, esc, number, visible
 from ui.views.pieces import empty
 
 NO_SAMPLES = empty(
@@ -71,7 +71,7 @@ def _correction_card(one: Correction) -> str:
 
 def _token(token: str) -> str:
     """A token of blanks or line breaks alone would be invisible."""
-    return esc(token) if token.strip() else esc(token.replace("\n", "⏎").replace(" ", "␣")) or "∅"
+    return esc(token if token.strip() else visible(token))
 
 
 def event_log(lines: Sequence[Line]) -> str:

@@ -131,3 +131,31 @@ def test_a_refused_upload_names_the_row(api: StillhouseClient, tmp_path: Path, t
 
 def test_an_api_that_is_away_gets_a_banner(nobody: StillhouseClient, schema: ConfigSchema, text: str) -> None:
     assert "does not answer" in actions.submit(nobody, by_json(text), "k", schema)["banner"]
+
+
+def test_a_draft_fills_form_and_json_once(schema: ConfigSchema) -> None:
+    draft = job_form.dump({"name": "copy", "config": {"recipe": "kd", "teacher": {"model": "t"}, "losses": []}})
+    taken = actions.take_draft(draft, schema)
+    assert (taken["json"], taken["draft"]) == (draft, "")
+    assert (taken["name"]["value"], taken["recipe"]["value"], taken["teacher"]["value"]) == ("copy", "kd", "t")
+    assert taken["phi_start"]["visible"] is False
+    assert actions.take_draft("", schema) == {}
+
+
+def test_data_is_shown_as_rows_and_tokens(api: StillhouseClient, tiny_teacher: Path, tiny_rows: Path) -> None:
+    dataset = api.upload_dataset(tiny_rows, name="mine").id
+    config = {"teacher": {"model": str(tiny_teacher)}, "data": {"kind": "dataset", "dataset_id": dataset}}
+    schema = ConfigSchema(api.config_schema().json_schema)
+    shown = actions.show_data(api, by_json(job_form.dump({"config": config})), schema)["preview"]
+    assert "Row 1 as the model reads it" in shown
+    assert "First 3 rows, as read" in shown
+    assert 'class="sh-token loss"' in shown
+    bare = {"data": config["data"]}
+    assert "Choose a teacher" in actions.show_data(api, by_json(job_form.dump({"config": bare})), schema)["preview"]
+    gone = {"data": {"dataset_id": "ds_none"}}
+    assert "cannot be shown" in actions.show_data(api, by_json(job_form.dump({"config": gone})), schema)["preview"]
+    assert "data set first" in actions.show_data(api, by_json("{}"), schema)["preview"]
+    wrong = {**config, "teacher": {"model": "/no/such"}}
+    refused = actions.show_data(api, by_json(job_form.dump({"config": wrong})), schema)["preview"]
+    assert "First 3 rows" in refused
+    assert "model_not_found" in refused

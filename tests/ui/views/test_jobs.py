@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from app.core.events import PhaseProgress, Warned
 from app.core.schemas import MetricsOut, Page, Series
@@ -8,7 +8,7 @@ from tests.ui.conftest import SeededService
 from tests.ui.seed import HOSTILE
 from ui.client import StillhouseClient
 from ui.event_view import EventView, fold
-from ui.views.jobs import NO_JOBS, callouts, chip, job_head, jobs_table
+from ui.views.jobs import NO_JOBS, NO_MATCH, callouts, chip, job_head, jobs_table
 
 NOW = datetime.now(UTC)
 NOTHING = MetricsOut(series=())
@@ -16,15 +16,27 @@ NOTHING = MetricsOut(series=())
 
 def test_table_has_a_row_and_a_link_per_job_and_marks_the_chosen(api: StillhouseClient, seeded: SeededService) -> None:
     table = jobs_table(api.jobs(), chosen=seeded.ids.running, now=NOW)
-    assert table.count("<tr data-job=") == 5
+    assert table.count("<tr data-key=") == 5
     assert f'href="?job={seeded.ids.failed}&amp;tab=progress"' in table
-    assert table.count('<tr data-job="' + seeded.ids.running + '" aria-current="true">') == 1
+    assert table.count(f'data-job="{seeded.ids.running}" aria-current="true">') == 1
     assert "46 / 100" in table
     assert "SmolLM2-135M-Instruct</bdi> → <bdi>12 layers" in table
 
 
 def test_table_without_jobs_says_what_to_do() -> None:
     assert jobs_table(Page(data=[], has_more=False), chosen="", now=NOW) == NO_JOBS
+    assert jobs_table(Page(data=[], has_more=False), chosen="", now=NOW, filtered=True) == NO_MATCH
+
+
+def test_progress_says_what_the_reader_waits_for(api: StillhouseClient, seeded: SeededService) -> None:
+    def row(job_id: str, **changes: object) -> str:
+        job = api.job(job_id).model_copy(update=changes)
+        return jobs_table(Page(data=[job], has_more=False), chosen="", now=NOW)
+
+    assert "46 / 100 · 2 min 4 s left" in row(seeded.ids.running, eta_s=124.0)
+    assert "0 / 100 · no worker &lt;runs&gt;" in row(seeded.ids.queued, waiting_reason="no worker <runs>")
+    assert "0 / 100 · tried again in 30 s" in row(seeded.ids.queued, not_before=NOW + timedelta(seconds=30))
+    assert "<span>0 / 100</span>" in row(seeded.ids.queued)
 
 
 def test_names_and_paths_never_become_markup(api: StillhouseClient, seeded: SeededService) -> None:

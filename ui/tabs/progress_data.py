@@ -1,0 +1,61 @@
+"""Reading what the Progress tab shows: the job, its curves, its events, and the jobs laid over it.
+
+Knows the API's client. Does not know Gradio or HTML. A tick stays short: what is long is read over several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from app.core.schemas import JobOut, MetricsOut
+from ui.client import ApiProblem, StillhouseClient
+from ui.event_view import EventView, fold
+
+MAX_POINTS = 400
+EVENTS_PER_PAGE = 500
+# A page that opens on a long run catches up over a few ticks.
+EVENT_PAGES_PER_TICK = 4
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One reading of the API for job `job_id`; `problem` is set where reading stopped."""
+
+    job: JobOut | None = None
+    metrics: MetricsOut = field(default_factory=lambda: MetricsOut(series=()))
+    overlays: tuple[tuple[JobOut, MetricsOut], ...] = ()
+    view: EventView = field(default_factory=EventView)
+    problem: ApiProblem | None = None
+
+
+def read(api: StillhouseClient, job_id: str, view: EventView, overlays: Sequence[str] = ()) -> Snapshot:
+    """Everything the tab shows. Never raises: what was read before a problem is still shown."""
+    snapshot = Snapshot(view=view if view.job_id == job_id else EventView(job_id=job_id))
+    try:
+        if job_id:
+            snapshot = replace(snapshot, job=api.job(job_id), metrics=api.metrics(job_id, max_points=MAX_POINTS))
+            others = tuple(one for other in overlays if other != job_id for one in _overlay(api, other))
+            snapshot = replace(snapshot, view=_read_events(api, snapshot.view), overlays=others)
+    except ApiProblem as problem:
+        return replace(snapshot, problem=problem)
+    return snapshot
+
+
+def _overlay(api: StillhouseClient, job_id: str) -> list[tuple[JobOut, MetricsOut]]:
+    """Nothing for a job that is gone: a link may be older than it."""
+    try:
+        return [(api.job(job_id), api.metrics(job_id, max_points=MAX_POINTS))]
+    except ApiProblem as problem:
+        if problem.status == 404:
+            return []
+        raise
+
+
+def _read_events(api: StillhouseClient, view: EventView) -> EventView:
+    for _ in range(EVENT_PAGES_PER_TICK):
+        page = api.events(view.job_id, after=view.cursor, limit=EVENTS_PER_PAGE)
+        view = fold(view, page.data)
+        if not page.has_more:
+            break
+    return view
