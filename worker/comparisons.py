@@ -96,7 +96,7 @@ class ComparisonRunner:
                 if time.monotonic() - told_at >= WRITE_S:
                     live.answers, told_at = _answers(asked, streams), time.monotonic()
 
-            write_together(streams, should_stop=recorder.should_stop, told=told)
+            write_together(streams, should_stop=lambda: bool(recorder.should_stop()), told=told)
             answers = _answers(asked, streams)
             scores = _scores(claim, asked, loaded, streams) if claim.origin == "batch" else None
         stopped = any(answer.finish == "cancelled" for answer in answers)

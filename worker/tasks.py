@@ -19,9 +19,11 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.db.session import make_engine, make_sessions
 from app.core.queue import COMPARE_TASK, TRAIN_TASK
 from app.core.storage import ArtifactStore
-from worker.celery_app import app, settings
+from worker.celery_app import app, leaving, settings
 from worker.comparisons import ComparisonRunner
 from worker.jobs import JobRunner
+from worker.judging import Judge, Judging, make_http, work
+from worker.training_process import TrainingProcess
 
 if TYPE_CHECKING:
     from worker.distill.compare import ModelCache
@@ -41,21 +43,26 @@ class CompareTask(Task):
 
 @app.task(name=TRAIN_TASK, bind=True)
 def train(self: Task, job_id: str) -> None:
-    """Runs the first runnable job, by priority and then age."""
+    """Runs jobs, the first runnable one by priority and then age, until none is left or this worker is to end."""
     with _sessions() as sessions:
         runner = JobRunner(
             sessions=sessions,
             store=ArtifactStore(settings.resolved_storage_url),
             work_folder=settings.home_folder / "work",
             heartbeat_s=settings.heartbeat_s,
+            train=TrainingProcess(step_timeout_s=settings.step_timeout_s),
+            leaving=leaving.is_set,
         )
-        if runner.run_next(worker=_worker_name(self)) is None:
-            log.info("woken for nothing: no job is queued", hint=job_id)
+        num_run = 0
+        while not leaving.is_set() and runner.run_next(worker=_worker_name(self)) is not None:
+            num_run += 1
+        if num_run == 0:
+            log.info("woken for nothing: no job is runnable here", hint=job_id)
 
 
 @app.task(name=COMPARE_TASK, bind=True, base=CompareTask)
 def compare(self: CompareTask, comparison_id: str) -> None:
-    """Answers the oldest queued comparison."""
+    """Does what waits in the comparing queue, and goes on until nothing does."""
     with _sessions() as sessions:
         runner = ComparisonRunner(
             sessions=sessions,
@@ -63,8 +70,22 @@ def compare(self: CompareTask, comparison_id: str) -> None:
             cache=lambda: self.models,
             heartbeat_s=settings.heartbeat_s,
         )
-        if runner.run_next(worker=_worker_name(self)) is None:
-            log.info("woken for nothing: no comparison is queued", hint=comparison_id)
+        with _judging(sessions) as judging:
+            if not work(runner, worker=_worker_name(self), judging=judging):
+                log.info("woken for nothing: no comparison is queued", hint=comparison_id)
+
+
+@contextmanager
+def _judging(sessions: sessionmaker[Session]) -> Iterator[Judging | None]:
+    """A judge for batches, if the settings name one."""
+    if settings.judge_url is None:
+        yield None
+        return
+    api_key = settings.judge_api_key.get_secret_value() if settings.judge_api_key else None
+    with make_http(settings.judge_url, api_key) as http:
+        judge = Judge(http=http, model=settings.judge_model or "default")
+        with Judging(sessions=sessions, judge=judge) as judging:
+            yield judging
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def cancel(session: Session, *, batch_id: str, now: datetime) -> Batch:
 
 def as_shape(session: Session, batch: Batch) -> BatchOut:
     query = select(Comparison.status, func.count()).where(Comparison.parent_id == batch.id).group_by(Comparison.status)
-    counts: dict[str, int] = dict(session.execute(query).tuples().all())
+    counts: dict[str, int] = dict(session.execute(query).all())  # type: ignore[arg-type]
     is_judged = (Comparison.parent_id == batch.id, Comparison.judge_status == "done")
     judged = session.scalar(select(func.count()).select_from(Comparison).where(*is_judged)) or 0
     return BatchOut(
@@ -168,3 +168,9 @@ def store_verdicts(session: Session, *, comparison_id: str, verdicts: Sequence[V
     row.result = {**row.result, "verdicts": [verdict.model_dump(mode="json") for verdict in verdicts]}
     row.judge_status = "done"
     session.flush()
+
+
+def has_unjudged(session: Session) -> bool:
+    """Whether an answered row waits for a judge."""
+    waits = (Comparison.judge_status == "waiting", Comparison.status == "succeeded")
+    return session.scalar(select(Comparison.id).where(*waits).limit(1)) is not None

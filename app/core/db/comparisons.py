@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from random import SystemRandom
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from app.core.compare_schemas import Answer, ComparisonIn
@@ -216,19 +216,18 @@ def requeue_stale(session: Session, *, now: datetime, lease_s: float, max_attemp
 
 
 def unannounced(session: Session, *, now: datetime, older_than_s: float) -> list[str]:
-    """Queued rows whose message may be lost, first to run first; see `doorbell.due`. Of a batch the first row alone:
-    a worker that is awake goes on until nothing waits."""
+    """Queued rows whose message may be lost, first to run first, and one that waits for its judge; see `doorbell.due`.
+    Of a batch the first row alone: a worker that is awake goes on until nothing waits."""
     earlier = aliased(Comparison)
     first_row = select(func.min(earlier.row)).where(
         earlier.parent_id == Comparison.parent_id, earlier.status == "queued"
     )
     speaks = or_(Comparison.origin != "batch", Comparison.row == first_row.scalar_subquery())
-    query = select(Comparison.id, Comparison.queued_at, Comparison.announced_at)
-    rows = session.execute(
-        query.where(and_(Comparison.status == "queued", speaks)).order_by(
-            Comparison.rank, Comparison.created_at, Comparison.id
-        )
-    )
+    order = (Comparison.rank, Comparison.created_at, Comparison.id)
+    query = select(Comparison.id, Comparison.queued_at, Comparison.announced_at).order_by(*order)
+    waiting = session.execute(query.where(Comparison.status == "queued", speaks)).all()
+    unjudged = (Comparison.judge_status == "waiting", Comparison.status == "succeeded")
+    rows = [*waiting, *session.execute(query.where(*unjudged).limit(1))]
     return [row.id for row in rows if due(row.queued_at, row.announced_at, now=now, older_than_s=older_than_s)]
 
 
