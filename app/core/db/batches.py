@@ -103,7 +103,7 @@ def cancel(session: Session, *, batch_id: str, now: datetime) -> Batch:
 
 def as_shape(session: Session, batch: Batch) -> BatchOut:
     query = select(Comparison.status, func.count()).where(Comparison.parent_id == batch.id).group_by(Comparison.status)
-    counts: dict[str, int] = dict(session.execute(query).all())  # type: ignore[arg-type]
+    counts: dict[str, int] = dict(session.execute(query).all())
     is_judged = (Comparison.parent_id == batch.id, Comparison.judge_status == "done")
     judged = session.scalar(select(func.count()).select_from(Comparison).where(*is_judged)) or 0
     return BatchOut(
