@@ -5,14 +5,17 @@ Knows settings and what a worker adds to the shared Celery application. Does not
 
 from __future__ import annotations
 
+import atexit
 import logging
 from typing import Any
 
 import structlog
-from celery.signals import after_setup_logger
+from celery.signals import after_setup_logger, worker_ready
 
+from app.core.db.session import make_engine, make_sessions
 from app.core.queue import make_celery
 from app.core.settings import ServiceSettings
+from worker.presence import Presence
 
 settings = ServiceSettings()
 app = make_celery(settings)
@@ -35,3 +38,16 @@ def _log_through_celery(logger: logging.Logger, **_: Any) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+@worker_ready.connect
+def _report_presence(sender: Any, **_: Any) -> None:
+    """In the worker's own process, not in those of its tasks: it is there between tasks too."""
+    presence = Presence(
+        sessions=make_sessions(make_engine(settings.resolved_database_url)),
+        name=sender.hostname,
+        queue=",".join(sorted(sender.app.amqp.queues.consume_from)),
+        heartbeat_s=settings.heartbeat_s,
+    )
+    presence.start()
+    atexit.register(presence.stop)
