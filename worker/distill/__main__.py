@@ -1,7 +1,7 @@
 """`python -m worker.distill config.json out/`: a run without the service.
 
 Knows a config file, an output folder and Ctrl-C. Writes every event to `out/events.jsonl`, the student to
-`out/student`, and one line per step to the terminal.
+`out/student`, checkpoints to `out/checkpoints` until it is done, and one line per step to the terminal.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from app.core.errors import Cancelled, StillhouseError
-from app.core.events import Emit, Evaluated, Event, StepDone, Warned
+from app.core.errors import Paused, StillhouseError
+from app.core.events import Evaluated, Event, Resumed, StepDone, Warned
 from app.core.job_config import DistillConfig
+from worker.distill.disk import remove_folder
+from worker.distill.event_log import EventLog
 from worker.distill.trainer import distill
+from worker.distill.types import ShouldStop
 
 
 def line_of(event: Event) -> str | None:
@@ -32,16 +35,22 @@ def line_of(event: Event) -> str | None:
         return f"held out at step {event.step}: " + "  ".join(
             f"{k.removeprefix('eval/')} {v:.4f}" for k, v in event.metrics.items()
         )
+    if isinstance(event, Resumed):
+        return f"going on after step {event.step} of {event.phase}; --fresh starts anew"
     if isinstance(event, Warned):
         return f"warning ({event.code}): {event.message}"
     return None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit codes: 0 done, 1 failed, 2 the config is not valid, 130 stopped by a signal."""
-    parser = argparse.ArgumentParser(prog="python -m worker.distill", description="Distill one student, no service.")
+    """Exit codes: 0 done, 1 failed, 2 the config is not valid, 130 stopped by a signal with a checkpoint kept."""
+    parser = argparse.ArgumentParser(
+        prog="python -m worker.distill",
+        description="Distill one student, no service. A run that was stopped goes on when it is called again.",
+    )
     parser.add_argument("config", type=Path, help="JSON job description; data must be of kind 'file'")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, help="folder for student, events and checkpoints")
+    parser.add_argument("--fresh", action="store_true", help="start anew, and remove the checkpoints in OUT")
     args = parser.parse_args(arguments)
     try:
         config = DistillConfig.model_validate_json(args.config.read_text(encoding="utf-8"))
@@ -51,30 +60,46 @@ def main(arguments: list[str] | None = None) -> int:
     if config.data.kind != "file":
         print("data.kind: without the service the data is a 'file' with a path", file=sys.stderr)
         return 2
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     args.out.mkdir(parents=True, exist_ok=True)
-    with (args.out / "events.jsonl").open("w", encoding="utf-8", buffering=1) as log:
-
-        def emit(event: Event) -> None:
-            log.write(event.model_dump_json() + "\n")
-            if line := line_of(event):
-                print(line, flush=True)
-
-        return _run(config, args.out, emit, stop)
+    checkpoints = args.out / "checkpoints"
+    if args.fresh:
+        remove_folder(checkpoints)
+    return _run(config, args.out, checkpoints, _pause_on_signals())
 
 
-def _run(config: DistillConfig, out: Path, emit: Emit, stop: threading.Event) -> int:
+def _pause_on_signals() -> ShouldStop:
+    """The first SIGINT or SIGTERM pauses at the next step boundary; a second one ends the process at once."""
+    asked = threading.Event()
+
+    def on_signal(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    return lambda: "pause" if asked.is_set() else None
+
+
+def _run(config: DistillConfig, out: Path, checkpoints: Path, should_stop: ShouldStop) -> int:
+    log = EventLog(out / "events.jsonl")
+
+    def emit(event: Event) -> None:
+        log(event)
+        if line := line_of(event):
+            print(line, flush=True)
+
     try:
-        student = distill(config, out=out, emit=emit, should_stop=lambda: "cancel" if stop.is_set() else None)
-    except Cancelled as error:
-        print(error, file=sys.stderr)
+        student = distill(config, out=out, emit=emit, should_stop=should_stop, checkpoints=checkpoints)
+    except Paused as error:
+        print(f"{error}; the same command goes on from there", file=sys.stderr)
         return 130
     except StillhouseError as error:
         print(f"{error.code}: {error}", file=sys.stderr)
         return 1
-    print(f"student with {student.parameters:,} parameters in {student.folder}")
+    finally:
+        log.close()
+    remove_folder(checkpoints)  # the student is there; what led to it is of no further use
+    print(f"student with {student.parameters:,} parameters, of step {student.step}, in {student.folder}")
     return 0
 
 

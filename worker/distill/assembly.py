@@ -136,6 +136,7 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
         generator=torch.Generator().manual_seed(config.training.seed),
         emit=emit,
         should_stop=should_stop,
+        kept=keeper.responses(),
     )
     if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
         chunk_positions = _chunk_positions(config, accelerator.device, student.vocabulary_size)
@@ -195,10 +196,10 @@ def _split_models(
 ) -> tuple[SplitModel, SplitModel]:
     """Both cut to the ids they share: vocabularies may differ by padding at the end."""
     shared = min(model.config.get_text_config().vocab_size for model in (teacher, student))
-    can_split = config.training.logits == "chunked"
+    can_split, lean = config.training.logits == "chunked", config.training.decoding == "fast"
     return (
-        SplitModel(teacher, vocabulary_size=shared, split=can_split),
-        SplitModel(student, vocabulary_size=shared, split=can_split),
+        SplitModel(teacher, vocabulary_size=shared, split=can_split, lean=lean),
+        SplitModel(student, vocabulary_size=shared, split=can_split, lean=lean),
     )
 
 

@@ -46,21 +46,29 @@ def new_folder(target: Path, what: str) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED}{target.name}-", dir=target.parent))
     try:
-        temporary.chmod(0o755)  # mkdtemp's is for its owner alone
-        yield temporary
-        _sync_tree(temporary)
-        remove_folder(target)
-        temporary.rename(target)
-        _sync(target.parent)
+        with telling_disk_full(what, target.parent):
+            temporary.chmod(0o755)  # mkdtemp's is for its owner alone
+            yield temporary
+            _sync_tree(temporary)
+            remove_folder(target)
+            temporary.rename(target)
+            _sync(target.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def telling_disk_full(what: str, folder: Path) -> Iterator[None]:
+    """Raises DiskFull for errors that say that there is no space for `what` in `folder`."""
+    try:
+        yield
     except Exception as error:
         if not _says_no_space(error):
             raise
         raise DiskFull(
-            f"the disk of {target.parent} became full while {what} was being written ({error}); what was kept before "
-            "is whole: make space (or lower training.keep_last) and let the run go on"
+            f"the disk of {folder} became full while {what} was being written ({error}); what was kept before is "
+            "whole: make space (or lower training.keep_last) and let the run go on"
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:

@@ -6,7 +6,8 @@ Knows a run's description, its data's fingerprint and its checkpoints. Does not 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from app.core.events import CheckpointSaved, Emit, Event, Resumed, TrainedPhase,
 from app.core.job_config import DistillConfig
 from worker.distill.checkpoint import PHASES, CheckpointFolder, Moment
 from worker.distill.data import Row
+from worker.distill.disk import need_space, new_folder
 from worker.distill.export import export_model, read_card
+from worker.distill.response_file import ResponseFile
 from worker.distill.training_state import (
     State,
     random_state,
@@ -89,11 +92,30 @@ class Keeper:
         if self.teacher_folder is not None:
             export_model(model, tokenizer, self.teacher_folder, card=self._about)
 
+    def place_teacher(self, folder: Path) -> Path:
+        """A copy of the tuned teacher in `folder`, unless it is there already. Raises DiskFull."""
+        kept = self.teacher_folder
+        assert kept is not None, "the run has tuned its teacher"
+        if kept != folder:
+            what = "the tuned teacher"
+            need_space(sum(path.stat().st_size for path in kept.iterdir()), folder.parent, what)
+            with new_folder(folder, what) as temporary:
+                shutil.copytree(kept, temporary, dirs_exist_ok=True)
+        return folder
+
+    def responses(self) -> ResponseFile | None:
+        """Where the teacher's responses are kept, for `identify`'s rows."""
+        if self._folder is None:
+            return None
+        settings = [(name, value) for name, value in _leaves(self._about["config"]) if name not in _FREE]
+        return ResponseFile(self._folder.path / "responses.jsonl", about=_fingerprint([*settings, self._about["rows"]]))
+
     def identify(self, rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> None:
         """What the run trains on, and in what. Raises CheckpointMismatch when it began with other rows; another machine
         is only said, for its numbers round differently."""
         machine = {"torch": torch.__version__, "device": device.type, "precision": str(dtype).removeprefix("torch.")}
-        self._about |= {"rows": _fingerprint(rows), "machine": machine}
+        fingerprint = _fingerprint((row.prompt_ids, row.response_ids, row.references) for row in rows)
+        self._about |= {"rows": fingerprint, "machine": machine}
         if self._point is None:
             return
         began = self._point.manifest
@@ -182,10 +204,10 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _fingerprint(rows: Sequence[Row]) -> str:
+def _fingerprint(parts: Iterable[object]) -> str:
     digest = hashlib.sha256()
-    for row in rows:
-        digest.update(repr((row.prompt_ids, row.response_ids, row.references)).encode())
+    for part in parts:
+        digest.update(repr(part).encode())
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from app.core.events import Emit, PhaseProgress
 from worker.distill.data import PromptEncoder, Row
 from worker.distill.generate import SamplingSettings, sample
 from worker.distill.models import SplitModel, compute_dtype, end_of_text_ids, load_model, load_tokenizer
+from worker.distill.response_file import ResponseFile, Written
 from worker.distill.stopping import stop_if_asked
 from worker.distill.types import ShouldStop
 
@@ -30,10 +32,14 @@ def write_responses(
     settings: SamplingSettings,
     batch_size: int,
     generator: torch.Generator,
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(index, response ids) of every prompt, in batches of prompts of like length (less padding)."""
+    skip: int = 0,
+) -> Iterator[Written]:
+    """(index, response ids) of every prompt, in batches of prompts of like length (less padding).
+
+    `skip` leaves out that many of the first, whole batches; the others are then the same, if nothing is left to chance.
+    """
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    for start in range(0, len(order), batch_size):
+    for start in range(skip, len(order), batch_size):
         part = order[start : start + batch_size]
         state = sample(lm, [prompts[i] for i in part], settings=settings, generator=generator)
         yield from zip(part, state.responses(), strict=True)
@@ -56,25 +62,37 @@ def complete(
     generator: torch.Generator,
     emit: Emit,
     should_stop: ShouldStop,
+    kept: ResponseFile | None = None,
 ) -> list[Row]:
-    """`rows` with a response in every one; the teacher writes those that are missing.
+    """`rows` with a response in every one; the teacher writes those that are missing and not in `kept`, which it gets.
 
     Raises Cancelled or Paused between batches once `should_stop()` says so.
     """
     missing = [i for i, row in enumerate(rows) if row.response_ids is None]
     completed = list(rows)
+    known = kept.read() if kept and missing else []
+    if len(known) < len(missing):
+        known = known[: len(known) // batch_size * batch_size]  # a batch written anew is not padded otherwise
+    if kept and missing:
+        kept.begin(known)
     written = write_responses(
         teacher,
         [rows[i].prompt_ids for i in missing],
         settings=settings,
         batch_size=batch_size,
         generator=generator,
+        skip=len(known),
     )
-    for done, (k, response_ids) in enumerate(written, start=1):
+    batch: list[Written] = []
+    for done, (k, response_ids) in enumerate(chain(known, written), start=1):
         i = missing[k]
         reference = rows[i].reference or encoder.text(response_ids)
         completed[i] = replace(rows[i], response_ids=response_ids, reference=reference)
+        batch.append((k, response_ids))
         if done % batch_size == 0 or done == len(missing):
+            if kept and done > len(known):
+                kept.add(batch)
+            batch = []
             emit(PhaseProgress(phase="teacher_responses", done=done, total=len(missing)))
             stop_if_asked(should_stop, "while the teacher was writing responses")
     return completed

@@ -18,6 +18,7 @@ from app.core.job_config import DistillConfig
 from worker.distill.assembly import Assembly, assemble
 from worker.distill.checkup import Examiner
 from worker.distill.export import export_model
+from worker.distill.footprint import memory_metrics
 from worker.distill.keeper import Keeper, Teller
 from worker.distill.selection import Selection
 from worker.distill.step import Stepper, StepTaken
@@ -64,6 +65,12 @@ def distill(
     keeper = Keeper(checkpoints, config=config, tell=tell, teacher_folder=out / "teacher")
     run = assemble(config, emit=tell, should_stop=should_stop, keeper=keeper)
     trained = Trainer(run, keeper=keeper, emit=tell, should_stop=should_stop).train()
+    return _exported(run, trained, out=out, emit=tell, keeper=keeper)
+
+
+def _exported(run: Assembly, trained: Trained, *, out: Path, emit: Emit, keeper: Keeper) -> DistilledStudent:
+    """Writes the student, and the teacher if it was tuned: comparing needs the one that the student learned from."""
+    config = run.config
     emit(PhaseProgress(phase="exporting"))
     model, evaluation = run.student.model, config.evaluation
     fingerprint = export_model(
@@ -78,7 +85,14 @@ def distill(
             "chosen_by": evaluation.metric if evaluation.select == "best" else "last step",
         },
     )
-    student = DistilledStudent(out / "student", model.num_parameters(), fingerprint, trained.metrics, trained.step)
+    student = DistilledStudent(
+        folder=out / "student",
+        parameters=model.num_parameters(),
+        weights_sha256=fingerprint,
+        metrics=trained.metrics,
+        step=trained.step,
+        teacher_folder=keeper.place_teacher(out / "teacher") if config.warmup.teacher_sft_steps else None,
+    )
     emit(
         StudentExported(
             folder=str(student.folder),
@@ -203,6 +217,7 @@ class Trainer:
             "train/tokens_per_s": tokens_per_s,
             "sampling/phi": stepper.schedule.phi,
             "sampling/buffer": float(len(stepper.schedule.buffer)),
+            **memory_metrics(self._run.device),
         }
         self._emit(
             StepDone(

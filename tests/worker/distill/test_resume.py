@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +16,7 @@ from typing import Any
 import pytest
 
 from app.core.errors import Paused
-from app.core.events import Event, Resumed, is_training_event
+from app.core.events import Event, Resumed, is_training_event, parse_event
 from app.core.job_config import DistillConfig
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.trainer import DistilledStudent, distill
@@ -47,7 +53,11 @@ def course(events: list[Event]) -> list[dict[str, Any]]:
 
 
 def untimed(metrics: dict[str, float]) -> dict[str, float]:
-    return {name: x for name, x in metrics.items() if not name.startswith("time/") and not name.endswith("_per_s")}
+    return {
+        name: x
+        for name, x in metrics.items()
+        if not name.startswith(("time/", "memory/")) and not name.endswith("_per_s")
+    }
 
 
 class Asked:
@@ -68,17 +78,26 @@ def run(
     return distill(config, out=folder / "out", emit=told, should_stop=asked, checkpoints=folder / "checkpoints")
 
 
-FULL: dict[str, Any] = {
-    "training": {"max_steps": 5, "gradient_accumulation": 2, "checkpoint_every": 2},
-    "warmup": {"teacher_sft_steps": 2, "student_sft_steps": 2},
-}
+@pytest.fixture
+def full(make_config: MakeConfig, tiny_rows: Path, tmp_path: Path) -> DistillConfig:
+    """Every kind of state at once: warm-up of both models, responses that the teacher writes, replayed samples, SCRG,
+    DAC-KL's own network, spans, accumulation, and evaluations that move phi and choose the best."""
+    rows = [json.loads(line) for line in tiny_rows.read_text().splitlines()]
+    some = [row | {"response": None} if i % 3 == 0 else row for i, row in enumerate(rows)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, some)))
+    return make_config(
+        data={"path": str(tmp_path / "rows.jsonl")},
+        sampling={"dev_loss_margin": 0.0},
+        training={"max_steps": 5, "gradient_accumulation": 2, "checkpoint_every": 2},
+        warmup={"teacher_sft_steps": 2, "student_sft_steps": 2},
+    )
 
 
-def test_a_pause_at_any_moment_changes_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
-    config, asked, reference_told = make_config(**FULL), Asked(), Told()
+def test_a_pause_at_any_moment_changes_nothing(full: DistillConfig, tmp_path: Path) -> None:
+    config, asked, reference_told = full, Asked(), Told()
     reference = run(config, tmp_path / "reference", reference_told, asked)
     assert {event.source for event in reference_told.training if event.kind == "step"} >= {"fresh", "replay"}
-    assert asked.count == 2 + 2 + 2 + 5  # while loading, then before each step
+    assert asked.count == 2 + 2 + 2 + 2 + 5  # while loading, between batches of responses, before each step
     for at in range(1, asked.count + 1):
         told = Told()
         with pytest.raises(Paused):
@@ -87,3 +106,51 @@ def test_a_pause_at_any_moment_changes_nothing(make_config: MakeConfig, tmp_path
         assert student.weights_sha256 == reference.weights_sha256, at
         assert (student.step, student.metrics) == (reference.step, reference.metrics)
         assert course(told.training) == course(reference_told.training)
+
+
+@pytest.mark.slow
+def test_kills_at_random_moments_change_nothing(full: DistillConfig, tmp_path: Path) -> None:
+    """`kill -9` while files are opened, renamed and removed, and while nothing of the kind is going on."""
+    seed = 20
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    training = full.training.model_copy(update={"max_steps": 10, "checkpoint_every": 1})
+    config = full.model_copy(update={"training": training})
+    told = Told()
+    reference = run(config, tmp_path / "reference", told, Asked())
+    (tmp_path / "config.json").write_text(config.model_dump_json())
+    out = tmp_path / "out"
+    for _ in range(4):
+        call = _call(tmp_path, die_at=chance.randint(1, 90))
+        killed = subprocess.run(call, capture_output=True, text=True, timeout=200)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    _kill_in_a_step(_call(tmp_path, die_at=0), after_s=chance.uniform(0, 0.3))
+    last = subprocess.run(_call(tmp_path, die_at=0), capture_output=True, text=True, timeout=200)
+    assert last.returncode == 0, last.stderr
+    assert "going on after step" in last.stdout
+    assert not (out / "checkpoints").exists()
+
+    events = [parse_event(json.loads(line)) for line in (out / "events.jsonl").read_text().splitlines()]
+    assert course([event for event in events if is_training_event(event)]) == course(told.training)
+    exported = events[-1]
+    assert exported.kind == "exported"
+    assert (exported.weights_sha256, exported.step) == (reference.weights_sha256, reference.step)
+    cards = [
+        json.loads((folder / "student/distillation.json").read_text()) for folder in (out, tmp_path / "reference/out")
+    ]
+    assert cards[0]["metrics"] == cards[1]["metrics"] == reference.metrics
+
+
+def _call(folder: Path, *, die_at: int) -> list[str]:
+    module = "tests.worker.distill.killed_run"
+    return [sys.executable, "-m", module, str(die_at), str(folder / "config.json"), str(folder / "out")]
+
+
+def _kill_in_a_step(call: list[str], *, after_s: float) -> None:
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert any(line.startswith("step ") for line in process.stdout)
+            time.sleep(after_s)  # where it is then does not matter
+        finally:
+            process.kill()
