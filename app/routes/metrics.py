@@ -23,7 +23,7 @@ def read_metrics(
     max_points: Annotated[int, Query(ge=4, le=10_000, description="Of each curve.")] = 500,
 ) -> MetricsOut:
     """One curve per metric, thinned out so that every peak stays."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         jobs.get(session, job_id)
         return MetricsOut(series=curves.read(session, job_id=job_id, names=names, max_points=max_points))
 
@@ -31,7 +31,7 @@ def read_metrics(
 @router.get("/metrics", tags=["health"], response_class=Response)
 def read_service_metrics(services: ServicesDep, request: Request) -> Response:
     """Requests by route and jobs by status, in Prometheus' text format."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         counts = jobs.count_by_status(session)
     fresh = CollectorRegistry()  # of this answer alone: any process that is asked reads the database
     gauge = Gauge("stillhouse_jobs", "Jobs by status.", ["status"], registry=fresh)

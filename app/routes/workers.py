@@ -14,5 +14,5 @@ router = APIRouter(prefix="/v1/workers", tags=["workers"])
 @router.get("")
 def list_workers(services: ServicesDep) -> WorkersOut:
     """Every worker by name. One that stopped reporting is `lost`, and leaves the list after a day."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         return WorkersOut(data=workers.list_all(session, now=services.clock(), lease_s=services.lease_s))
