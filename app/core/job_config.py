@@ -160,6 +160,9 @@ class TrainingConfig(Settings):
     logits: Literal["chunked", "whole"] = Field(
         "chunked", description="chunked: the loss runs over slices of positions and no [B, T, V] tensor is whole."
     )
+    decoding: Literal["fast", "plain"] = Field(
+        "fast", description="fast: sampling by a lean pass where the architecture has one; plain: the model's own."
+    )
     log_every: int = Field(1, ge=1, description="Steps between progress events.")
     checkpoint_every: int = Field(
         100, ge=0, description="Steps between checkpoints; 0: only of the best student so far, and when it is paused."

@@ -75,17 +75,31 @@ def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     return index_B.clamp_max(probabilities_BV.shape[-1] - 1)
 
 
-def next_tokens(logits_BV: Tensor, *, settings: SamplingSettings, generator: torch.Generator) -> Tensor:
-    """The next token of each row [B]. Random numbers come from `generator` on the CPU: the same on every device."""
+def next_tokens(
+    logits_AV: Tensor,
+    *,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+    rows: Sequence[int] | None = None,
+    of: int | None = None,
+) -> Tensor:
+    """The next token of each row [A]: of all, or of those named in `rows` among `of` rows.
+
+    Random numbers come from `generator` on the CPU, the same on every device, and one for each of the `of` rows: which
+    rows go on changes no other row's tokens.
+    """
     if settings.temperature == 0:
-        return logits_BV.argmax(-1)
-    probabilities_BV = torch.softmax(logits_BV.float() / settings.temperature, -1)
+        return logits_AV.argmax(-1)
+    uniform_B = torch.rand(len(logits_AV) if of is None else of, generator=generator)
+    uniform_A = (uniform_B if rows is None else uniform_B[torch.tensor(rows)]).to(logits_AV.device)
+    if settings.temperature != 1:
+        logits_AV = logits_AV.float() / settings.temperature
+    probabilities_AV = torch.softmax(logits_AV, -1, dtype=torch.float32)
     if settings.top_p < 1:
-        sorted_BV, order_BV = probabilities_BV.sort(-1, descending=True)
-        outside_BV = sorted_BV.cumsum(-1) - sorted_BV >= settings.top_p  # the class that crosses top_p stays
-        probabilities_BV = probabilities_BV.scatter(-1, order_BV, sorted_BV.masked_fill(outside_BV, 0))
-    uniform_B = torch.rand(len(logits_BV), generator=generator).to(logits_BV.device)
-    return draw(probabilities_BV, uniform_B)
+        sorted_AV, order_AV = probabilities_AV.sort(-1, descending=True)
+        outside_AV = sorted_AV.cumsum(-1) - sorted_AV >= settings.top_p  # the class that crosses top_p stays
+        probabilities_AV = probabilities_AV.scatter(-1, order_AV, sorted_AV.masked_fill(outside_AV, 0))
+    return draw(probabilities_AV, uniform_A)
 
 
 @torch.no_grad()
@@ -97,7 +111,8 @@ def sample(
     generator: torch.Generator,
 ) -> Rollouts:
     """Samples one response to each prompt."""
-    decoder = Decoder(lm, rows=len(prompts), reuse=settings.reuse_cache)
+    longest = max(map(len, prompts))
+    decoder = Decoder(lm, rows=len(prompts), reuse=settings.reuse_cache, columns=longest + settings.max_new_tokens)
     hidden_BTD = decoder.append(*pad_left(prompts, pad_id=settings.pad_id, device=lm.device))
     rows, _, size = hidden_BTD.shape
     state = Rollouts(
@@ -108,8 +123,7 @@ def sample(
         hidden_BTD=hidden_BTD.new_zeros(rows, settings.max_new_tokens, size),
         decoder=decoder,
     )
-    active_B = torch.ones(rows, dtype=torch.bool, device=lm.device)
-    extend(lm, state, hidden_BTD[:, -1], active_B, settings=settings, generator=generator)
+    extend(lm, state, hidden_BTD[:, -1], list(range(rows)), settings=settings, generator=generator)
     return state
 
 
@@ -117,25 +131,28 @@ def sample(
 def extend(
     lm: SplitModel,
     state: Rollouts,
-    hidden_BD: Tensor,
-    active_B: Tensor,
+    hidden_AD: Tensor,
+    rows: Sequence[int],
     *,
     settings: SamplingSettings,
     generator: torch.Generator,
 ) -> None:
-    """Goes on sampling the rows in `active_B` until each has ended; `hidden_BD` predicts their next token."""
+    """Goes on sampling `rows` until each has ended; `hidden_AD` predicts their next tokens. A row that has ended is
+    computed no more."""
     eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=lm.device)
     while True:
-        rows = active_B.nonzero().squeeze(1)
-        token_B = next_tokens(lm.head(hidden_BD), settings=settings, generator=generator)
-        at = state.length_B[rows]
-        state.hidden_BTD[rows, at] = hidden_BD[rows]
-        state.tokens_BT[rows, at] = token_B[rows]
-        state.length_B[rows] += 1
-        ended_B = state.length_B >= settings.max_new_tokens
+        token_A = next_tokens(
+            lm.head(hidden_AD), settings=settings, generator=generator, rows=rows, of=len(state.prompts)
+        )
+        index_A = torch.tensor(rows, device=lm.device)
+        at_A = state.length_B[index_A]
+        state.hidden_BTD[index_A, at_A] = hidden_AD
+        state.tokens_BT[index_A, at_A] = token_A
+        state.length_B[index_A] += 1
+        ended_A = at_A + 1 >= settings.max_new_tokens
         if not settings.ignore_eos:
-            ended_B |= torch.isin(token_B, eos_ids_E)
-        active_B = active_B & ~ended_B
-        if not active_B.any():
+            ended_A |= torch.isin(token_A, eos_ids_E)
+        rows = [row for row, ended in zip(rows, ended_A.tolist(), strict=True) if not ended]
+        if not rows:
             return
-        hidden_BD = state.decoder.append(token_B[:, None], active_B[:, None])[:, -1]
+        hidden_AD = state.decoder.step(token_A[~ended_A], rows)

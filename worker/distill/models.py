@@ -19,9 +19,13 @@ from app.core.errors import ModelNotFound, ModelUnreadable
 from app.core.job_config import CheckpointStudent, FromTeacherStudent, StudentConfig
 from worker.distill.gguf import converted
 from worker.distill.layer_choice import decoder_layers, kept_layers
+from worker.distill.lean import LeanBody, lean_body
+from worker.distill.lean_columns import LeanColumns
 
 log = logging.getLogger(__name__)
 SPLIT_TOLERANCE = 1e-3  # largest logit difference at which head(body(x)) counts as the model itself, float32
+# Largest difference of a state, as a share of the largest state, at which the lean pass counts as the model; float32.
+LEAN_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,13 @@ class SplitModel:
     states" are the logits, and the head is the identity: slower, never wrong.
     """
 
-    def __init__(self, model: PreTrainedModel, *, vocabulary_size: int, split: bool = True) -> None:
+    def __init__(self, model: PreTrainedModel, *, vocabulary_size: int, split: bool = True, lean: bool = True) -> None:
         self.model = model
         self.vocabulary_size = vocabulary_size
         self._base: Any = getattr(model, model.base_model_prefix, None)
         self._lm_head: Any = model.get_output_embeddings()
         self.is_split = split and self._base is not None and self._lm_head is not None and self._split_holds()
+        self.lean = self._lean() if lean and self.is_split else None
 
     @property
     def device(self) -> torch.device:
@@ -162,6 +167,23 @@ class SplitModel:
         return logits
 
     @torch.no_grad()
+    def _lean(self) -> LeanBody | None:
+        """The lean body, if there is one for the architecture and it gives the model's states on a few tokens."""
+        body = lean_body(self.model)
+        if body is None:
+            return None
+        probe_1T = torch.arange(8, device=self.device).unsqueeze(0) % self.vocabulary_size
+        whole = self._base(input_ids=probe_1T, use_cache=False).last_hidden_state
+        columns = LeanColumns(body, rows=1, columns=8)
+        parts = [columns.append(probe_1T[:, :6], torch.ones_like(probe_1T[:, :6], dtype=torch.bool))]
+        parts += [columns.step(probe_1T[0, at : at + 1], [0])[:, None] for at in (6, 7)]
+        difference = float((whole - torch.cat(parts, 1)).abs().max())
+        if difference <= (LEAN_TOLERANCE if whole.dtype == torch.float32 else 0.1) * max(float(whole.abs().max()), 1):
+            return body
+        log.warning("%s: the lean pass is off by %g; the model's own is used", type(self.model).__name__, difference)
+        return None
+
+    @torch.no_grad()
     def _split_holds(self) -> bool:
         probe_BT = torch.arange(4, device=self.device).unsqueeze(0) % self.vocabulary_size
         whole = self.model(input_ids=probe_BT, use_cache=False).logits
@@ -186,7 +208,9 @@ class SamplingCopy:
             self._pairs: tuple[list[Tensor], list[Tensor]] | None = None
             return
         model = copy.deepcopy(student.model).to(dtype).eval().requires_grad_(False)
-        self.lm = SplitModel(model, vocabulary_size=student.vocabulary_size, split=student.is_split)
+        self.lm = SplitModel(
+            model, vocabulary_size=student.vocabulary_size, split=student.is_split, lean=student.lean is not None
+        )
         self._pairs = (list(model.parameters()), list(student.model.parameters()))
 
     @torch.no_grad()

@@ -44,8 +44,13 @@ class RoundOutcome:
 @torch.no_grad()
 def read_with_teacher(teacher: SplitModel, state: Rollouts, *, settings: SamplingSettings) -> TeacherReading:
     """One teacher pass over prompts and responses (all but each response's last token, which predicts nothing)."""
-    decoder = Decoder(teacher, rows=len(state.prompts), reuse=settings.reuse_cache)
     prompt_BP, prompt_visible_BP = pad_left(state.prompts, pad_id=settings.pad_id, device=teacher.device)
+    decoder = Decoder(
+        teacher,
+        rows=len(state.prompts),
+        reuse=settings.reuse_cache,
+        columns=prompt_BP.shape[1] + settings.max_new_tokens,
+    )
     longest = int(state.length_B.max())
     response_BT = state.tokens_BT[:, : longest - 1]
     response_visible_BT = state.valid_BT()[:, 1:longest]
@@ -164,9 +169,9 @@ def correct_once(
     eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=position_B.device)
     ended_B = torch.isin(teacher_token_B, eos_ids_E) & (not settings.ignore_eos)
     active_B = corrected_B & ~ended_B & (state.length_B < settings.max_new_tokens)
-    if active_B.any():
-        hidden_BTD = state.decoder.append(teacher_token_B[:, None], active_B[:, None])
-        extend(student, state, hidden_BTD[:, -1], active_B, settings=settings, generator=generator)
+    if going := active_B.nonzero().squeeze(1).tolist():
+        hidden_AD = state.decoder.step(teacher_token_B[active_B], going)
+        extend(student, state, hidden_AD, going, settings=settings, generator=generator)
     _read_suffix(reading, state, position_B, corrected_B)
     return outcome
 

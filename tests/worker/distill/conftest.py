@@ -28,6 +28,17 @@ def student_lm(tiny_student: Path) -> SplitModel:
 
 
 @pytest.fixture(scope="session")
+def plain_teacher_lm(tiny_teacher: Path) -> SplitModel:
+    """The same teacher, decoded by the model's own forward pass."""
+    return SplitModel(load_model(str(tiny_teacher), device=CPU), vocabulary_size=320, lean=False)
+
+
+@pytest.fixture(scope="session")
+def plain_student_lm(tiny_student: Path) -> SplitModel:
+    return SplitModel(load_model(str(tiny_student), device=CPU), vocabulary_size=320, lean=False)
+
+
+@pytest.fixture(scope="session")
 def gemma_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tied head, soft-capped logits, and sliding-window layers (window 4,096: longer than any test)."""
     return make_tiny_model(tmp_path_factory.mktemp("gemma"), architecture="gemma2", seed=3)

@@ -21,17 +21,28 @@ def alone(lm: SplitModel, ids: list[int]) -> torch.Tensor:
         return lm.hidden(torch.tensor([ids]))[0, -1]
 
 
-@pytest.mark.parametrize("reuse", [True, False])
-def test_any_order_of_appends_and_rewinds_equals_a_fresh_pass(student_lm: SplitModel, reuse: bool) -> None:
+@pytest.mark.parametrize("way", ["lean", "plain", "prefill again"])
+def test_any_order_of_appends_steps_and_rewinds_equals_a_fresh_pass(
+    student_lm: SplitModel, plain_student_lm: SplitModel, way: str
+) -> None:
     rng = random.Random(7)
     rows = [[rng.randrange(3, 320) for _ in range(n)] for n in (5, 1, 3)]
-    decoder = Decoder(student_lm, rows=3, reuse=reuse)
+    lm = plain_student_lm if way == "plain" else student_lm
+    decoder = Decoder(lm, rows=3, reuse=way != "prefill again", columns=4)  # too few: a lean cache grows
     decoder.append(*pad_left(rows, pad_id=0, device=CPU))
-    for _ in range(12):
+    for _ in range(24):
         if rng.random() < 0.4:
             lengths = [rng.randint(1, len(row) + 1) for row in rows]
             decoder.rewind(torch.tensor(lengths))
             rows = [row[:n] for row, n in zip(rows, lengths, strict=True)]
+        if rng.random() < 0.5:
+            some = rng.sample(range(3), rng.randint(1, 3))
+            for b in some:
+                rows[b].append(rng.randrange(3, 320))
+            hidden_AD = decoder.step(torch.tensor([rows[b][-1] for b in some]), some)
+            for state, b in zip(hidden_AD, some, strict=True):
+                torch.testing.assert_close(state, alone(student_lm, rows[b]), atol=2e-4, rtol=1e-3)
+            continue
         width = rng.randint(1, 3)
         new_B3 = torch.tensor([[rng.randrange(3, 320) for _ in range(width)] for _ in rows])
         visible_B3 = torch.tensor([[rng.random() < 0.7 for _ in range(width)] for _ in rows])

@@ -95,16 +95,14 @@ ALTERNATIVES = {
 SWITCHES = [{}, *({name: value} for name, value in ALTERNATIVES.items()), ALTERNATIVES]
 
 
-@pytest.mark.parametrize("reuse_cache", [True, False])
+@pytest.mark.parametrize("way", ["lean", "plain", "prefill again"])
 @pytest.mark.parametrize("switches", SWITCHES, ids=lambda s: "-".join(s.values()) or "default")
 def test_equals_the_slow_way_token_for_token(
-    teacher_lm: SplitModel,
-    student_lm: SplitModel,
-    settings: SamplingSettings,
-    switches: dict[str, str],
-    reuse_cache: bool,
+    request: pytest.FixtureRequest, settings: SamplingSettings, switches: dict[str, str], way: str
 ) -> None:
-    settings = replace(settings, eos_ids=frozenset(EOS), reuse_cache=reuse_cache)
+    kind = "plain_" if way == "plain" else ""
+    teacher_lm, student_lm = (request.getfixturevalue(f"{kind}{name}_lm") for name in ("teacher", "student"))
+    settings = replace(settings, eos_ids=frozenset(EOS), reuse_cache=way != "prefill again")
     config = ScrgConfig(rounds=3, **switches)
     changed = 0
     for seed in range(2):
@@ -147,10 +145,14 @@ def _assert_states_are_those_of_a_fresh_pass(
             torch.testing.assert_close(hidden_BTD[b, : len(response)], fresh_TD, atol=5e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("lean", [True, False])
 def test_one_round_computes_each_new_token_once(
-    teacher_lm: SplitModel, student_lm: SplitModel, settings: SamplingSettings
+    request: pytest.FixtureRequest, settings: SamplingSettings, lean: bool
 ) -> None:
-    """Counts, not times: no second prefill, no second teacher pass over what is left of the correction."""
+    """Counts, not times: no second prefill, no second teacher pass over what is left of the correction; and the lean
+    pass computes neither padding nor rows that have nothing to say."""
+    kind = "" if lean else "plain_"
+    teacher_lm, student_lm = (request.getfixturevalue(f"{kind}{name}_lm") for name in ("teacher", "student"))
     settings = replace(settings, ignore_eos=True)
     state = start(student_lm, settings, 1)
     sampled = state.decoder.tokens_computed
@@ -162,11 +164,14 @@ def test_one_round_computes_each_new_token_once(
         settings=settings,
         generator=torch.Generator().manual_seed(9),
     )
-    rows, longest = len(PROMPTS), max(map(len, PROMPTS))
+    rows, new = len(PROMPTS), settings.max_new_tokens - 1
     tails = settings.max_new_tokens - 1 - outcomes[0].position_B[outcomes[0].corrected_B]
-    assert state.decoder.tokens_computed - sampled == rows * int(tails.max())
-    first_pass = rows * (longest + settings.max_new_tokens - 1)
-    assert reading.decoder.tokens_computed - first_pass == rows * int(tails.max())
+    assert len(set(tails.tolist())) > 1
+    prompts = sum(map(len, PROMPTS)) if lean else rows * max(map(len, PROMPTS))
+    tail = int(tails.sum()) if lean else rows * int(tails.max())
+    assert sampled == prompts + rows * new
+    assert state.decoder.tokens_computed - sampled == tail
+    assert reading.decoder.tokens_computed == prompts + rows * new + tail
 
 
 def test_equal_models_with_greedy_tokens_have_no_mismatch(teacher_lm: SplitModel, settings: SamplingSettings) -> None:
