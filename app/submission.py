@@ -20,7 +20,9 @@ from app.core.job_config import DatasetData, DistillConfig
 from app.core.model_facts import ModelFacts, check_models
 from app.core.recipes import without_recipe
 from app.core.schemas import CloneIn, DryRunOut, JobIn
+from app.core.storage import ArtifactStore
 from app.memory import estimate_bytes
+from app.outlook import Outlook, look_ahead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +53,30 @@ def check(config: DistillConfig, *, sessions: sessionmaker[Session]) -> Checked:
     return Checked(config=config, dataset=dataset, teacher=teacher, student=student)
 
 
-def dry_run(checked: Checked) -> DryRunOut:
+def dry_run(session: Session, checked: Checked, *, store: ArtifactStore) -> DryRunOut:
+    """Sizes, memory, time and disk of a job that could be queued. Raises InvalidRequest when the rows are gone."""
     config, teacher, student = checked.config, checked.teacher, checked.student
+    try:
+        outlook = look_ahead(
+            session,
+            store,
+            config=config,
+            dataset=checked.dataset,
+            teacher_parameters=teacher.parameters,
+            student_parameters=student.parameters,
+        )
+    except FileNotFoundError as error:
+        gone = f"the rows of {checked.dataset.id} are no longer in the artifact store; upload the file again"
+        raise InvalidRequest(gone, "config.data.dataset_id") from error
     return DryRunOut(
         config=config.model_dump(mode="json"),
         teacher_parameters=teacher.parameters,
         student_parameters=student.parameters,
         memory_bytes=estimate_bytes(config, teacher=teacher, student=student),
-        warnings=list(_warnings(checked)),
+        seconds=outlook.seconds,
+        seconds_basis=outlook.basis,
+        disk_bytes=outlook.disk_bytes,
+        warnings=[*_warnings(checked), *_disk_warnings(outlook)],
     )
 
 
@@ -134,6 +152,12 @@ def _warnings(checked: Checked) -> Iterator[str]:
         yield f"prompts longer than {room} tokens do not fit the context of {context} tokens and will end the run"
     if checked.student.parameters >= checked.teacher.parameters:
         yield "the student is as large as its teacher"
+
+
+def _disk_warnings(outlook: Outlook) -> Iterator[str]:
+    needed = outlook.disk_bytes["total"]
+    if outlook.free_bytes is not None and needed > outlook.free_bytes:
+        yield f"about {needed:,} bytes of disk are needed and {outlook.free_bytes:,} are free; see training.keep_last"
 
 
 def _dataset(session: Session, data: DatasetData) -> Dataset:

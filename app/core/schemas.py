@@ -124,6 +124,9 @@ class DryRunOut(Shape):
     teacher_parameters: int
     student_parameters: int
     memory_bytes: Mapping[str, int] = Field(description="weights, gradients, optimizer, caches, activations, total.")
+    seconds: float = Field(description="About how long it will run.")
+    seconds_basis: str = Field(description="What that estimate rests on, in a sentence.")
+    disk_bytes: Mapping[str, int] = Field(description="student, checkpoints (at their most), total.")
     warnings: Sequence[str]
 
 

@@ -27,13 +27,15 @@ def submit_job(
     services: ServicesDep,
     job_in: JobIn,
     response: Response,
-    dry_run: Annotated[bool, Query(description="Only check, and estimate parameters and memory.")] = False,
+    dry_run: Annotated[bool, Query(description="Only check, and estimate parameters, memory, time and disk.")] = False,
     idempotency_key: KeyHeader = None,
 ) -> Response | JobOut:
     """Queue a job. A request that is repeated with its Idempotency-Key answers 200 and the job it made before."""
     if dry_run:
         checked = submission.check(job_in.config, sessions=services.sessions)
-        return JSONResponse(submission.dry_run(checked).model_dump(mode="json"))
+        with services.sessions.begin() as session:
+            found = submission.dry_run(session, checked, store=services.store)
+        return JSONResponse(found.model_dump(mode="json"))
     return _submit(services, job_in, response, idempotency_key)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app import submission
 from app.core.db import datasets
+from app.core.storage import ArtifactStore
 from tests.app.conftest import Clock, make_config
 
 Sessions = sessionmaker[Session]
@@ -42,12 +43,19 @@ def complete(sessions: Sessions, clock: Clock) -> None:
         ({"student": {"layers": 4}}, "as large as its teacher"),
     ],
 )
-def test_warnings(sessions: Sessions, tiny_teacher: Path, sections: dict[str, Any], words: str | None) -> None:
+def test_warnings(
+    sessions: Sessions, tiny_teacher: Path, tmp_path: Path, sections: dict[str, Any], words: str | None
+) -> None:
+    store = ArtifactStore(f"file://{tmp_path}")
+    with store.open("datasets/ds_1.jsonl", "wb") as rows:
+        rows.write(b"{}\n" * 40)
     config = make_config(
         teacher={"model": str(tiny_teacher)},
         student={"kind": "from_teacher", "layers": 1, **sections.get("student", {})},
         data={"kind": "dataset", "dataset_id": "ds_1", "max_prompt_tokens": 64, **sections.get("data", {})},
     )
-    warnings = submission.dry_run(submission.check(config, sessions=sessions)).warnings
+    checked = submission.check(config, sessions=sessions)
+    with sessions.begin() as session:
+        warnings = submission.dry_run(session, checked, store=store).warnings
     assert len(warnings) == (words is not None)
     assert words is None or words in warnings[0]

@@ -6,6 +6,7 @@ on for that long. Written through app.core.db, so the API reads it like any othe
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import sys
@@ -27,6 +28,7 @@ from app.core.ids import new_id
 from app.core.job_config import DistillConfig
 from app.core.schemas import RowProblem
 from app.core.settings import ServiceSettings
+from app.core.storage import ArtifactStore
 
 TEACHER = "HuggingFaceTB/SmolLM2-135M-Instruct"
 HOSTILE = "<script>window.hacked = 1</script><b>bold</b> [link](javascript:alert(1)) ‮right-to-left 🦙"
@@ -48,11 +50,11 @@ class Seeded:
 
 def seed(home: Path) -> Seeded:
     """Fills a fresh database below `home`."""
-    url = ServiceSettings(home=home).resolved_database_url
-    upgrade(url)
-    engine = make_engine(url)
+    settings = ServiceSettings(home=home)
+    upgrade(settings.resolved_database_url)
+    engine = make_engine(settings.resolved_database_url)
     try:
-        return _Writer(make_sessions(engine)).everything()
+        return _Writer(make_sessions(engine), ArtifactStore(settings.resolved_storage_url)).everything()
     finally:
         engine.dispose()
 
@@ -89,6 +91,7 @@ def step_events(step: int, rng: random.Random) -> list[Event]:
         "train/learning_rate": 5e-5 * (step / 5 if step < 5 else 0.5 * (1 + math.cos(math.pi * done))),
         "train/grad_norm": 1.2 + 6 * noise**2 + 0.6 * math.exp(-4 * done),
         "train/tokens_per_s": (420 if fresh else 900) + 500 * noise,
+        "memory/host_bytes": 2.1e9 + 4e6 * step,
         "time/teacher_s": 0.7 + noise / 2,
         "time/student_s": 1.1 + noise / 2,
         "time/loss_s": 0.35,
@@ -148,8 +151,9 @@ def evaluation_events(step: int) -> list[Event]:
 class _Writer:
     """Writes jobs the way API and worker do: claim, append, finish."""
 
-    def __init__(self, sessions: sessionmaker[Session]) -> None:
+    def __init__(self, sessions: sessionmaker[Session], store: ArtifactStore) -> None:
         self._sessions = sessions
+        self._store = store
         self._now = datetime.now(UTC) - timedelta(hours=3)
 
     def everything(self) -> Seeded:
@@ -165,6 +169,10 @@ class _Writer:
                 sha256="0" * 64,
                 now=self._now,
             ).id
+        with self._store.open(datasets.storage_key(found), "wb") as rows:
+            for i in range(300):
+                turn = {"role": "user", "content": f"{'Why is the sky blue? ' * (1 + i % 7)}Answer {i}."}
+                rows.write(json.dumps({"messages": [turn], "response": None}).encode() + b"\n")
         succeeded = self._job("sky 10 layers", config(found))
         student = self._run(succeeded, STEPS, outcome="succeeded")
         failed = self._job("too large a batch", config(found, training={"max_steps": STEPS, "batch_size": 512}))

@@ -6,7 +6,7 @@ Knows DryRunOut and DatasetOut. Does not ask the API.
 from __future__ import annotations
 
 from app.core.schemas import DatasetOut, DryRunOut
-from ui.text import count, esc, size
+from ui.text import count, duration, esc, size
 from ui.views.pieces import bar, callout, listed, tiles
 
 SHOWN_PROBLEMS = 8
@@ -20,18 +20,23 @@ FORMATS = {
 
 
 def check_result(found: DryRunOut) -> str:
-    """Sizes, memory by part as bars, warnings."""
+    """Sizes, time, disk, memory by part as bars, warnings."""
     share = found.student_parameters / found.teacher_parameters if found.teacher_parameters else 0
     sizes = tiles(
         [
             ("Teacher", count(found.teacher_parameters), "parameters"),
             ("Student", count(found.student_parameters), f"{share:.0%} of the teacher"),
+            ("Time, about", duration(found.seconds), "an estimate"),
+            ("Disk, at most", size(found.disk_bytes.get("total", 0)), "student and checkpoints"),
         ],
         css="two",
     )
+    basis = f'<p class="sh-note">{esc(found.seconds_basis)}</p>'
     warnings = listed(esc(warning) for warning in found.warnings)
     noted = callout("warning", "Warnings", warnings) if warnings else ""
-    return f'<section class="sh-check" role="status"><h3>Ready to run</h3>{sizes}{_memory(found)}{noted}</section>'
+    return (
+        f'<section class="sh-check" role="status"><h3>Ready to run</h3>{sizes}{basis}{_memory(found)}{noted}</section>'
+    )
 
 
 def _memory(found: DryRunOut) -> str:

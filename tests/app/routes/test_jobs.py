@@ -98,6 +98,9 @@ def test_a_dry_run_stores_nothing(client: TestClient, queue: RecordingQueue, des
     assert estimate["teacher_parameters"] > estimate["student_parameters"] > 0
     memory = estimate["memory_bytes"]
     assert memory["total"] == sum(value for name, value in memory.items() if name != "total")
+    assert estimate["seconds"] > 0
+    assert "no job of this kind has finished here" in estimate["seconds_basis"]
+    assert estimate["disk_bytes"]["student"] == 4 * estimate["student_parameters"]
     assert "10 of 40 rows have no response" in estimate["warnings"][0]
     assert "prompts longer than 128 tokens" in estimate["warnings"][1]  # the tiny teacher's context is 256
     assert client.get("/v1/jobs").json()["data"] == []

@@ -13,6 +13,9 @@ def test_check_shows_sizes_memory_and_warnings() -> None:
         teacher_parameters=134_000_000,
         student_parameters=67_000_000,
         memory_bytes=memory,
+        seconds=7300.0,
+        seconds_basis="A <guess>.",
+        disk_bytes={"student": 2**29, "total": 2**30},
         warnings=["<slow>"],
     )
     html = check_result(found)
@@ -20,6 +23,9 @@ def test_check_shows_sizes_memory_and_warnings() -> None:
     assert "50% of the teacher" in html
     assert "about 1.5 GiB" in html
     assert "width:50.0%" in html
+    assert "<b>2 h 1 min</b>" in html
+    assert "A &lt;guess&gt;." in html
+    assert "<b>1.0 GiB</b>" in html
     assert "&lt;slow&gt;" in html
     assert "Warnings" not in check_result(found.model_copy(update={"warnings": []}))
 

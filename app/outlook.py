@@ -1,0 +1,186 @@
+"""Before a job runs: about how long it will take, and how much disk.
+
+Knows a count of operations, what finished jobs of this installation took, and sizes. Does not know devices beyond the
+names that workers report. With N parameters, a pass reads a token in 2N operations and learns from it in 6N (Kaplan et
+al. 2020, Sec. 2.1); L is the mean row's length in tokens, of which stored rows have about one in four bytes.
+
+    training     S L (6 N_student + 2 N_teacher)      S sequences in all steps; no teacher pass where no loss reads it
+    sampling     share S G (2 N_student)              G = sampling.max_new_tokens, the most that may be sampled
+    correction   share S rounds (2 N_teacher L + N_student G)     half a response is written again, on average
+    responses    those that are missing, at their longest, by the teacher
+    evaluation   the held-out rows by both models, and the answers that are written for ROUGE-L
+
+Operations per second are the median of what the newest finished jobs reached, counted in the same way, so that much of
+what the count simplifies cancels out. Until a job has finished they are assumed, and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session, aliased
+
+from app.core.db import datasets
+from app.core.db.datasets import storage_key
+from app.core.db.tables import Dataset, Job, Model, Worker
+from app.core.errors import NotFound
+from app.core.job_config import AdaptiveOffPolicySampling, DistillConfig, MixedSampling
+from app.core.loss_config import SftLoss
+from app.core.queue import TRAINING_QUEUE
+from app.core.storage import ArtifactStore
+
+PAST_JOBS = 10
+# Before anything was measured: what two cores of a server reach in float32, and a careful guess for an accelerator.
+ASSUMED = {"cpu": 3e10, "accelerator": 3e13}
+BYTES_PER_TOKEN = 4
+# Of a stored row, braces and names; of a sequence, what a chat template adds.
+ROW_OVERHEAD_BYTES, TEMPLATE_TOKENS = 70, 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What the count of operations needs; lengths in tokens."""
+
+    config: DistillConfig
+    teacher_parameters: int
+    student_parameters: int
+    row_tokens: float
+    missing_responses: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """`basis` says in a sentence what `seconds` rests on."""
+
+    seconds: float
+    basis: str
+    disk_bytes: dict[str, int]
+    free_bytes: int | None
+
+
+def look_ahead(
+    session: Session,
+    store: ArtifactStore,
+    *,
+    config: DistillConfig,
+    dataset: Dataset,
+    teacher_parameters: int,
+    student_parameters: int,
+) -> Outlook:
+    """Raises FileNotFoundError when the data set's rows are gone."""
+    work = _work(store, config, dataset, teacher_parameters, student_parameters)
+    speeds = _past_speeds(session, store, config.sampling.kind)
+    if speeds:
+        speed = median(speeds)
+        jobs = "the last finished job" if len(speeds) == 1 else f"the last {len(speeds)} finished jobs"
+        basis = f"An estimate from {jobs} of this kind here ({speed / 1e9:,.3g} GFLOP/s)."
+    else:
+        device = _device(session)
+        speed = ASSUMED[device]
+        basis = f"A guess: no job of this kind has finished here; {speed / 1e9:,.3g} GFLOP/s are assumed ({device})."
+    return Outlook(
+        seconds=operations(work) / speed,
+        basis=basis,
+        disk_bytes=disk_bytes(config, student_parameters=student_parameters),
+        free_bytes=store.free_bytes(),
+    )
+
+
+def operations(work: Work) -> float:
+    """Floating-point operations of the whole run, by the module's formulas."""
+    config, training, evaluation = work.config, work.config.training, work.config.evaluation
+    teacher, student, length = work.teacher_parameters, work.student_parameters, work.row_tokens
+    sequences = training.max_steps * training.batch_size * training.gradient_accumulation
+    sampled, written = _sampled_share(config) * sequences, config.sampling.max_new_tokens
+    reads_teacher = not all(isinstance(loss, SftLoss) for loss in config.losses)
+    warmup = config.warmup
+    passes = training.max_steps // evaluation.every_steps + 2
+    held_out = config.data.dev_rows * length * 2 * student
+    answers = min(evaluation.rouge_rows, config.data.dev_rows) * written * 2 * student
+    return (
+        sequences * length * (6 * student + (2 * teacher if reads_teacher else 0))
+        + sampled * written * 2 * student
+        + sampled * config.scrg.rounds * (2 * teacher * length + student * written)
+        + work.missing_responses * config.data.max_response_tokens * 2 * teacher
+        + passes * (held_out + answers)
+        + config.data.dev_rows * length * 2 * teacher
+        + training.batch_size * length * 6 * (warmup.teacher_sft_steps * teacher + warmup.student_sft_steps * student)
+    )
+
+
+def disk_bytes(config: DistillConfig, *, student_parameters: int) -> dict[str, int]:
+    """The finished student in float32, and the checkpoints at their most: weights and AdamW's two moments each, those
+    that are kept, the best, and the one that is being written."""
+    kept = config.training.keep_last + 1 + (config.evaluation.select == "best")
+    parts = {"student": 4 * student_parameters, "checkpoints": kept * 12 * student_parameters}
+    return {**parts, "total": sum(parts.values())}
+
+
+def _sampled_share(config: DistillConfig) -> float:
+    """Of all batches, those that the student writes. phi is taken to reach a half, and replay to give one of two."""
+    sampling = config.sampling
+    if sampling.kind == "ground_truth":
+        return 0.0
+    if isinstance(sampling, MixedSampling):
+        return sampling.student_fraction
+    if isinstance(sampling, AdaptiveOffPolicySampling):
+        return (sampling.phi_start + max(sampling.phi_start, 0.5)) / 4
+    return 1.0
+
+
+def _work(
+    store: ArtifactStore, config: DistillConfig, dataset: Dataset, teacher_parameters: int, student_parameters: int
+) -> Work:
+    """Raises FileNotFoundError when the rows are gone."""
+    longest = config.data.max_prompt_tokens + config.data.max_response_tokens
+    stored = store.size(storage_key(dataset.id)) / dataset.rows - ROW_OVERHEAD_BYTES
+    missing = dataset.rows if config.data.responses == "teacher" else dataset.rows - dataset.rows_with_response
+    read = max(stored, 0) / BYTES_PER_TOKEN + TEMPLATE_TOKENS
+    return Work(
+        config=config,
+        teacher_parameters=teacher_parameters,
+        student_parameters=student_parameters,
+        row_tokens=min(read + missing / dataset.rows * config.data.max_response_tokens, longest),
+        missing_responses=missing,
+    )
+
+
+def _past_speeds(session: Session, store: ArtifactStore, sampling_kind: str) -> Sequence[float]:
+    """Operations per second of the newest jobs that succeeded, those of them that sampled in the same way."""
+    teacher, student = aliased(Model), aliased(Model)
+    query = (
+        select(Job, teacher.parameters, student.parameters)
+        .join(teacher, Job.teacher_id == teacher.id)
+        .join(student, Job.untrained_id == student.id)
+        .where(Job.status == "succeeded")
+        .order_by(Job.id.desc())
+        .limit(PAST_JOBS)
+    )
+    speeds = []
+    for job, teacher_parameters, student_parameters in session.execute(query):
+        if job.config["sampling"]["kind"] == sampling_kind and teacher_parameters and student_parameters:
+            # A description of an older version, a data set that is gone: this job says nothing.
+            with suppress(ValidationError, FileNotFoundError, NotFound, ZeroDivisionError):
+                config = DistillConfig.model_validate(job.config)
+                dataset = datasets.get(session, job.config["data"]["dataset_id"])
+                work = _work(store, config, dataset, teacher_parameters, student_parameters)
+                speeds.append(operations(work) / _seconds(job))
+    return speeds
+
+
+def _seconds(job: Job) -> float:
+    """Running time without pauses."""
+    begun = job.attempt_started_at or job.started_at
+    last = (job.finished_at - begun).total_seconds() if job.finished_at and begun else 0.0
+    return job.used_s + last
+
+
+def _device(session: Session) -> str:
+    """What the training workers say they compute on; the processor when none has said anything."""
+    devices = set(session.scalars(select(Worker.device).where(Worker.queue.contains(TRAINING_QUEUE))))
+    return "accelerator" if devices - {"cpu"} else "cpu"
