@@ -130,21 +130,16 @@ class CheckpointFolder:
             if path.is_dir() and self._is_named_like_one(path) and path not in self._complete():
                 self._set_aside(path, "it is torn: a file is missing or not of its size", skipped)
         while infos := complete_checkpoints(self.path):
-            if self.is_whole(infos[-1]):
+            problem = _problem(infos[-1])
+            if problem is None:
                 return infos[-1]
-            self._set_aside(infos[-1].path, "it is not what was written: a file has another SHA-256", skipped)
+            self._set_aside(infos[-1].path, problem, skipped)
         return None
 
     def after(self, step: int) -> CheckpointInfo | None:
         """The checkpoint after `step` of the training, if it is there and whole."""
         found = [info for info in complete_checkpoints(self.path) if info.phase == "training" and info.step == step]
-        return next((info for info in found if self.is_whole(info)), None)
-
-    def is_whole(self, info: CheckpointInfo) -> bool:
-        files = info.manifest["files"]
-        return info.manifest["format"] == FORMAT and all(
-            _sha256(info.path / name) == file["sha256"] for name, file in files.items()
-        )
+        return next((info for info in found if _problem(info) is None), None)
 
     def _complete(self) -> set[Path]:
         return {info.path for info in complete_checkpoints(self.path)}
@@ -168,6 +163,16 @@ class CheckpointFolder:
                 remove_folder(info.path)
         for path in self.path.glob(f"{_ALTERED}*"):
             remove_folder(path)
+
+
+def _problem(info: CheckpointInfo) -> str | None:
+    """Why a complete checkpoint cannot be used, if so: its contents are read."""
+    if info.manifest["format"] != FORMAT:
+        return f"another version wrote it, in format {info.manifest['format']} and not {FORMAT}"
+    for name, file in info.manifest["files"].items():
+        if _sha256(info.path / name) != file["sha256"]:
+            return f"{name} is not what was written: its SHA-256 is another"
+    return None
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 from transformers import get_scheduler
 
 from app.core.errors import NonFiniteLoss
@@ -54,8 +55,9 @@ class Optimization:
         return norm
 
     def is_finite(self) -> bool:
-        """Whether all gradients are."""
-        return all(bool(p.grad.isfinite().all()) for p in self._parameters() if p.grad is not None)
+        """Whether the gradient's norm is."""
+        gradients = [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
+        return math.isfinite(float(get_total_norm(gradients)))
 
     def forget(self) -> None:
         """Drops the gradients."""
