@@ -45,9 +45,9 @@ COPY worker ./worker
 RUN pip install --no-deps --force-reinstall .
 USER 1000
 WORKDIR /var/lib/stillhouse
-# A stop ends a training at once; the job is queued again when its lease runs out.
-ENV REMAP_SIGTERM=SIGQUIT TQDM_DISABLE=1 OMP_WAIT_POLICY=PASSIVE QUEUE=training
+# A stop lets a training keep a checkpoint and hand its job back (compose gives it a minute).
+ENV TQDM_DISABLE=1 OMP_WAIT_POLICY=PASSIVE QUEUE=training
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \
     CMD ["sh", "-c", "celery -A worker.celery_app inspect ping --destination $QUEUE@$HOSTNAME --timeout 15"]
 CMD ["celery", "-A", "worker.celery_app", "worker", "-Q", "training", "-n", "training@%h", "--loglevel=INFO", \
-     "--without-gossip", "--without-mingle", "--pool=prefork", "--concurrency=1", "--max-tasks-per-child=1"]
+     "--without-gossip", "--without-mingle", "--pool=solo"]

@@ -1,6 +1,6 @@
 """The service on one machine: which processes it is made of, whether their ports are free, when they are ready.
 
-Knows the commands of the four processes. Does not know how they are watched (`app/supervisor.py`) or what they do.
+Knows the commands of its processes. Does not know how they are watched (`app/supervisor.py`) or what they do.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
 
 import httpx
 
@@ -24,6 +26,9 @@ TRAINING_NICE = 5
 # OpenMP's threads wait for each other by spinning, which is a little faster alone and ruinous beside anything else that
 # computes on the same two cores: SmolLM2-135M then made 1 to 3 tokens a second, and 21 to 25 waiting passively.
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
+# What a training worker may use to finish its step and write a checkpoint when the service ends.
+TRAINING_GRACE_S = 30.0
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class PortTaken(StillhouseError):
@@ -36,7 +41,7 @@ class NotReady(StillhouseError):
 
 @contextmanager
 def service(settings: ServiceSettings, *, processes: Sequence[Child] | None = None) -> Iterator[Supervisor]:
-    """Migrates the database, starts `processes` (default: all four), yields when API and UI answer, ends all at exit.
+    """Migrates the database, starts `processes` (default: all), yields when API and UI answer, ends all at exit.
 
     Raises PortTaken, NotReady, ChildFailed, or StopRequested when the user stops it meanwhile.
     """
@@ -58,24 +63,37 @@ def ui_url(settings: ServiceSettings) -> str:
 
 
 def children(settings: ServiceSettings) -> list[Child]:
-    """The four processes, for this interpreter and this environment."""
+    """The processes, for this interpreter and this environment."""
     python = [sys.executable, "-m"]
     address = ["--host", settings.host, "--port", str(settings.api_port)]
     return [
         # Open event streams would otherwise keep the API from ending.
         Child(name="api", command=[*python, "uvicorn", "app.asgi:app", *address, "--timeout-graceful-shutdown", "2"]),
         Child(name="ui", command=[*python, "ui.main"]),
-        _worker("training", "--pool=prefork", "--concurrency=1", "--max-tasks-per-child=1", nice=TRAINING_NICE),
-        _worker("comparing", "--pool=solo"),
+        *_training_workers(settings.gpus),
+        # It ends at once, whatever it answers; a training worker first hands its job back, with a checkpoint.
+        _worker("comparing", environment={"REMAP_SIGTERM": "SIGQUIT"}),
     ]
 
 
-def _worker(queue: str, *options: str, nice: int = 0) -> Child:
-    """A Celery worker on one queue. SIGTERM ends it at once, for a training may run for hours: its job is re-queued."""
-    worker = ["celery", "-A", "worker.celery_app", "worker", "-Q", queue, "-n", f"{queue}@%h", "--loglevel=INFO"]
-    command = [sys.executable, "-m", *worker, "--without-gossip", "--without-mingle", *options]
-    environment = {**PASSIVE, "REMAP_SIGTERM": "SIGQUIT", "TQDM_DISABLE": "1"}  # progress bars are no use in a log
-    return Child(name=queue, command=command, environment=environment, nice=nice)
+def _training_workers(gpus: str) -> Iterator[Child]:
+    """One for every device in `gpus`, or one for what torch finds."""
+    options: Mapping[str, Any] = {"nice": TRAINING_NICE, "grace_s": TRAINING_GRACE_S}
+    devices = [device.strip() for device in gpus.split(",") if device.strip()]
+    if not devices:
+        yield _worker("training", **options)
+    for device in devices:
+        name, seen = f"training-{device}", {"CUDA_VISIBLE_DEVICES": device}
+        yield _worker("training", name=name, environment=seen, **options)
+
+
+def _worker(queue: str, *, name: str = "", environment: Mapping[str, str] = NOTHING, **options: Any) -> Child:
+    """A Celery worker on one queue, one task at a time in its own process."""
+    name = name or queue
+    worker = ["celery", "-A", "worker.celery_app", "worker", "-Q", queue, "-n", f"{name}@%h", "--loglevel=INFO"]
+    command = [sys.executable, "-m", *worker, "--without-gossip", "--without-mingle", "--pool=solo"]
+    environment = {**PASSIVE, "TQDM_DISABLE": "1", **environment}  # progress bars are no use in a log
+    return Child(name=name, command=command, environment=environment, **options)
 
 
 def _check_port(host: str, port: int, *, variable: str) -> None:

@@ -24,7 +24,7 @@ from app.core.errors import StillhouseError
 
 # A child that ends by itself sooner than this is broken, not unlucky: starting it again would only loop.
 MIN_UPTIME_S = 20.0
-# What children may use to end on their own; then the rest of their group is killed.
+# What most children may use to end on their own.
 GRACE_S = 5.0
 
 
@@ -44,12 +44,14 @@ class StopRequested(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """How to start one process. `nice` is added to its priority number: 0 as usual, more yields to the others."""
+    """How to start one process. `nice` is added to its priority number: 0 as usual, more yields to the others.
+    `grace_s` is what it may use to end on its own; then the rest of its group is killed."""
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     nice: int = 0
+    grace_s: float = GRACE_S
 
 
 @dataclass(kw_only=True)
@@ -101,15 +103,15 @@ class Supervisor:
     def log_file(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def stop(self, grace_s: float = GRACE_S) -> None:
-        """Asks every leader to end, waits up to `grace_s` seconds, then kills what is left of each group."""
+    def stop(self) -> None:
+        """Asks every leader to end, waits as long as each may take, then kills what is left of each group."""
         for running in self._running.values():
             with suppress(ProcessLookupError):
                 running.process.terminate()
-        deadline = time.monotonic() + grace_s
-        for running in self._running.values():
+        asked_at = time.monotonic()
+        for running in sorted(self._running.values(), key=lambda running: running.child.grace_s):
             with suppress(subprocess.TimeoutExpired):
-                running.process.wait(max(0.0, deadline - time.monotonic()))
+                running.process.wait(max(0.0, asked_at + running.child.grace_s - time.monotonic()))
             self._end(running)
         self._running.clear()
 

@@ -43,7 +43,7 @@ def environment_of(compose: Mapping[str, Any], name: str) -> Mapping[str, str]:
     service = compose["services"].get(f"worker-{name}")
     if service is None:
         return {}
-    image = re.search(r"^ENV (REMAP_SIGTERM.*)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    image = re.search(r"^ENV (TQDM_DISABLE.*)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     assert image is not None
     return dict(pair.split("=") for pair in image[1].split()) | service["environment"]
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import atexit
 import logging
+import threading
 from typing import Any
 
 import structlog
-from celery.signals import after_setup_logger, worker_ready
+from celery.signals import after_setup_logger, worker_ready, worker_shutting_down
 
 from app.core.db.session import make_engine, make_sessions
 from app.core.queue import make_celery
@@ -19,11 +20,14 @@ from worker.presence import Presence
 
 settings = ServiceSettings()
 app = make_celery(settings)
-app.conf.update(
-    include=["worker.tasks"],
-    # A child that starts beside three other processes on two cores may need more than the usual 4 seconds.
-    worker_proc_alive_timeout=120.0,
-)
+app.conf.update(include=["worker.tasks"])
+# Set once this worker was asked to end: its training job is then handed back.
+leaving = threading.Event()
+
+
+@worker_shutting_down.connect
+def _leave(**_: Any) -> None:
+    leaving.set()
 
 
 @after_setup_logger.connect

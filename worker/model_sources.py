@@ -70,10 +70,11 @@ def _config(session: Session, model: Model) -> Mapping[str, Any] | None:
 
 
 def _source(store: ArtifactStore, model: Model, config: Mapping[str, Any] | None) -> ModelSource:
-    """A teacher is where its row says, a student in the store; an untrained one is rebuilt from its job."""
+    """A teacher is where its row says, a student (and a teacher that a job tuned) in the store; an untrained one is
+    rebuilt from its job."""
     from worker.distill.models import TrainedModel, UntrainedStudent
 
-    if model.kind == "teacher":
+    if model.kind == "teacher" and model.job_id is None:
         return TrainedModel(model.source)
     if model.kind == "untrained":
         description = DistillConfig.model_validate(config)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import structlog
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -17,9 +17,10 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.events import Event
 
-# Stores the events and says that the attempt is alive, in one transaction; True when the work should stop.
-# Raises AttemptLost when the attempt is not the current one any more.
-Write = Callable[[Session, Sequence[Event]], bool]
+Stop = Literal["cancel", "pause"]
+# Stores the events and says that the attempt is alive, in one transaction; how the work should stop (True: cancel), if
+# it should. Raises AttemptLost when the attempt is not the current one any more.
+Write = Callable[[Session, Sequence[Event]], Stop | bool | None]
 T = TypeVar("T")
 
 # What SQLAlchemy raises when a database cannot be reached or is locked; anything else is an error of ours.
@@ -48,9 +49,10 @@ class Recorder:
     """Context manager around one attempt. `emit` and `should_stop` are safe in any thread and never wait.
 
     A thread calls `write` with the events of the last `flush_s` seconds, or with none every `heartbeat_s`. While the
-    database is away, events are kept and written later. Leaving the block writes what is left. If the claim is lost
-    (or writing fails for another reason), `should_stop()` turns true and leaving the block raises that error, whatever
-    the block itself raised: it may only have been stopped by it.
+    database is away, events are kept and written later. Leaving the block writes what is left. `should_stop()` is what
+    the last `write` said, so a wish can be taken back. If the claim is lost (or writing fails for another reason), it
+    is "cancel" and leaving the block raises that error, whatever the block itself raised: it may only have been stopped
+    by it.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Recorder:
         self._pending: list[Event] = []
         self._lock = threading.Lock()
         self._leaving = threading.Event()
-        self._stop = threading.Event()
+        self._stop: Stop | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -78,8 +80,8 @@ class Recorder:
         with self._lock:
             self._pending.append(event)
 
-    def should_stop(self) -> bool:
-        return self._stop.is_set()
+    def should_stop(self) -> Stop | None:
+        return self._stop
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -104,24 +106,24 @@ class Recorder:
             beat_at = time.monotonic() + self._heartbeat_s
             try:
                 with self._sessions.begin() as session:
-                    num_written, wants_stop = self._flush(session)
+                    num_written, wish = self._flush(session)
             except DATABASE_AWAY as error:
                 log.warning("database is away, events are kept", kept=len(self._pending), error=str(error.orig))
             except Exception as error:
                 self._error = error
-                self._stop.set()
+                self._stop = "cancel"
                 return
             else:
-                self._written(num_written, wants_stop)
+                self._written(num_written, wish)
 
-    def _flush(self, session: Session) -> tuple[int, bool]:
+    def _flush(self, session: Session) -> tuple[int, Stop | None]:
         with self._lock:
             events = tuple(self._pending)
-        return len(events), self._write(session, events)
+        wish = self._write(session, events)
+        return len(events), "cancel" if wish is True else wish or None
 
-    def _written(self, num_events: int, wants_stop: bool) -> None:
+    def _written(self, num_events: int, wish: Stop | None) -> None:
         """After the commit: forgets what is stored."""
         with self._lock:
             del self._pending[:num_events]
-        if wants_stop:
-            self._stop.set()
+        self._stop = wish

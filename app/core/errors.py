@@ -16,7 +16,11 @@ StillhouseError
 ├── TrainingFailed                        a run that could not go on
 │   ├── OutOfMemory                       names the settings to lower
 │   ├── NonFiniteLoss                     names the step and the term
-│   └── NothingToLearn                    a batch without a response token
+│   ├── NothingToLearn                    a batch without a response token
+│   ├── Hung                              nothing was heard of a step for too long
+│   ├── WorkerLost                        the process that trained, or its worker, was killed
+│   ├── TimeLimit                         the job's max_hours are used up
+│   └── InternalError                     nobody foresaw it; the worker's log has the traceback
 ├── Cancelled                             a run that was asked to stop
 ├── Paused                                a run that was asked to stop and kept a checkpoint to go on from
 ├── DiskFull                              no space for a checkpoint or a student; what was kept before is whole
@@ -105,6 +109,22 @@ class NonFiniteLoss(TrainingFailed):
 
 class NothingToLearn(TrainingFailed):
     code = "nothing_to_learn"
+
+
+class Hung(TrainingFailed):
+    code = "hung"
+
+
+class WorkerLost(TrainingFailed):
+    code = "worker_lost"
+
+
+class TimeLimit(TrainingFailed):
+    code = "time_limit"
+
+
+class InternalError(TrainingFailed):
+    code = "internal_error"
 
 
 class Cancelled(StillhouseError):

@@ -26,6 +26,10 @@ class ServiceSettings(BaseSettings):
     api_url: str | None = Field(None, description="Where the UI finds the API; default from host and api_port.")
     heartbeat_s: float = Field(5.0, gt=0, description="How often a worker says that its job is alive.")
     lease_s: float = Field(60.0, gt=0, description="A running job without a heartbeat for so long is re-queued.")
+    step_timeout_s: float = Field(
+        3600.0, gt=0, description="A training that says nothing for so long hangs, and is tried again."
+    )
+    gpus: str = Field("", description="Devices such as 0,1: `up` starts a training worker for each.")
     sweep_s: float = Field(5.0, gt=0, description="How often the API's sweeper looks for lost jobs.")
     max_upload_mib: int = Field(512, ge=1)
     judge_url: str | None = Field(None, description="OpenAI-compatible base URL that judges batches; off by default.")

@@ -61,6 +61,16 @@ class ArtifactStore:
     def exists(self, key: str) -> bool:
         return self._fs.exists(self._path(key))
 
+    def local_folder(self, key: str) -> Path | None:
+        """Where the folder at `key` is, or would be, if the store is a local folder; None for any other store. For what
+        changes while it is used: a running job's checkpoints."""
+        return Path(self._path(key)) if self._is_local else None
+
+    def get_folder(self, key: str, local: Path) -> None:
+        """Copies the folder at `key` to the new folder `local`. Raises FileNotFoundError."""
+        with _arriving(local) as partial:
+            self._fs.get(self._path(key), str(partial), recursive=True)
+
     def files(self, key: str) -> list[str]:
         """The keys of all files in the folder at `key` and below, sorted; none where there is no such folder."""
         self._fs.invalidate_cache()

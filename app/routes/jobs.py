@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
 from app import submission
-from app.core.db import job_requests, jobs, models
+from app.core.db import job_requests, jobs
 from app.core.schemas import CloneIn, DryRunOut, JobIn, JobOut, JobStatus, Page, RetryIn
 from app.deps import AfterQuery, LimitQuery, Services, ServicesDep
 from app.errors import problems, validated
@@ -128,8 +128,8 @@ def delete_job(services: ServicesDep, job_id: str) -> None:
     """Removes a job that has ended or is paused, with its events, curves, checkpoints and student. 409 while it is
     queued or running, or somebody is asking its student."""
     with services.sessions.begin() as session:
-        students = job_requests.remove(session, job_id=job_id)
-    for key in (jobs.checkpoints_key(job_id), *map(models.storage_key, students)):
+        folders = job_requests.remove(session, job_id=job_id)
+    for key in (jobs.checkpoints_key(job_id), *folders):
         services.store.delete(key)  # a file that is left behind is nobody's, and retention finds it
 
 

@@ -20,6 +20,15 @@ def test_four_processes_and_only_the_training_is_niced() -> None:
         assert processes[name].environment["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
+def test_a_training_worker_for_every_gpu() -> None:
+    processes = {child.name: child for child in children(ServiceSettings(gpus="0, 3"))}
+    assert list(processes) == ["api", "ui", "training-0", "training-3", "comparing"]
+    for device in ("0", "3"):
+        worker = processes[f"training-{device}"]
+        assert worker.environment["CUDA_VISIBLE_DEVICES"] == device
+        assert f"training-{device}@%h" in worker.command
+
+
 @pytest.mark.parametrize("taken", ["api_port", "ui_port"])
 def test_a_port_in_use_is_told_with_its_setting_before_anything_starts(tmp_path: Path, taken: str) -> None:
     with socket.socket() as other, socket.socket() as free:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,11 @@ def test_child_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:
 
 def test_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "ready"
-    with supervised(python_child(STUBBORN, str(file)), logs=tmp_path / "logs") as supervisor:
+    child = replace(python_child(STUBBORN, str(file)), grace_s=0.2)
+    with supervised(child, logs=tmp_path / "logs") as supervisor:
         until(file.exists)
         (pid,) = supervisor.pids().values()
-        supervisor.stop(grace_s=0.2)
+        supervisor.stop()
         assert not is_alive(pid)
 
 

@@ -12,9 +12,9 @@ from datetime import datetime
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
-from app.core.db import curves, jobs
+from app.core.db import comparisons, curves, jobs
 from app.core.db.job_changes import TERMINAL, change, execute, lock
-from app.core.db.tables import Comparison, EventRow, Job, Model
+from app.core.db.tables import EventRow, Job, Model
 from app.core.errors import Conflict
 from app.core.events import StatusChanged
 
@@ -95,26 +95,21 @@ def queued(now: datetime) -> dict[str, object]:
 
 
 def remove(session: Session, *, job_id: str) -> Sequence[str]:
-    """Removes a job that does not run, with its events, curves and students. Returns the ids of the distilled
-    students, whose folders the caller removes after the commit. Conflict while it is queued or running, or a queued or
-    running comparison asks one of its models."""
+    """Removes a job that does not run, with its events, curves and models. Returns the keys of the models' folders in
+    the artifact store, which the caller removes after the commit. Conflict while it is queued or running, or somebody
+    is asking one of its models."""
     job = lock(session, job_id)
     if job.status not in TERMINAL | {"paused"}:
         raise _forbidden(job, "cancel it first, then delete it")
     models = session.scalars(select(Model).where(Model.job_id == job_id)).all()
-    _require_unused(session, {model.id for model in models})
+    for model in models:
+        if (user := comparisons.uses_model(session, model.id)) is not None:
+            raise Conflict(f"its {model.kind} is in use by {user}; wait for its end, or cancel it")
     curves.remove(session, job_id=job_id)
     session.execute(delete(EventRow).where(EventRow.job_id == job_id))
     session.execute(delete(Job).where(Job.id == job_id))
     session.execute(delete(Model).where(Model.job_id == job_id))
-    return [model.id for model in models if model.kind == "student"]
-
-
-def _require_unused(session: Session, model_ids: set[str]) -> None:
-    active = select(Comparison.id, Comparison.request).where(Comparison.status.in_(("queued", "running")))
-    for comparison_id, request in session.execute(active):
-        if model_ids & {*request.get("model_ids", ())}:
-            raise Conflict(f"its student is in use: {comparison_id} is asking it; delete the job when that has ended")
+    return [model.source for model in models if model.kind != "untrained"]
 
 
 def _ask(session: Session, job_id: str, **wish: bool) -> None:

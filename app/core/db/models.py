@@ -71,6 +71,16 @@ def create_student(
     return _added(session, student)
 
 
+def create_tuned_teacher(
+    session: Session, *, model_id: str, job_id: str, name: str, card: Mapping[str, Any], now: datetime
+) -> Model:
+    """The teacher that `job_id` tuned for itself before it taught; its folder is in the artifact store."""
+    source = storage_key(model_id)
+    teacher = _row(kind="teacher", name=f"{name} (teacher)", job_id=job_id, source=source, parameters=None, now=now)
+    teacher.id, teacher.card = model_id, card
+    return _added(session, teacher)
+
+
 def get(session: Session, model_id: str) -> Model:
     """Raises NotFound."""
     return get_row(session, Model, model_id, what="model")

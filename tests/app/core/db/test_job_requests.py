@@ -143,7 +143,7 @@ def remove(desk: Desk, job_id: str) -> list[str]:
 
 def test_deleting_removes_the_job_its_events_curves_and_students(desk: Desk) -> None:
     job_id, other = with_models(desk), with_models(desk)
-    assert remove(desk, job_id) == [f"mdl_of_{job_id}"]
+    assert remove(desk, job_id) == [f"students/mdl_of_{job_id}"]
     with pytest.raises(NotFound):
         remove(desk, job_id)
     with desk.sessions.begin() as session:
@@ -172,4 +172,4 @@ def test_a_student_that_somebody_is_asking_is_not_deleted(desk: Desk) -> None:
     claim = desk.do(comparisons.claim_next, worker="w")
     assert claim is not None
     desk.do(comparisons.finish, comparison_id=comparison.id, attempt=1, code="out_of_memory", message="m")
-    assert remove(desk, job_id) == [f"mdl_of_{job_id}"]
+    assert remove(desk, job_id) == [f"students/mdl_of_{job_id}"]
