@@ -88,5 +88,10 @@ class Loss(nn.Module, ABC):
 
 
 def _log_softmax(logits_MV: Tensor) -> Tensor:
+    """In float32 or wider. An id with logit -inf has probability 0 and a finite stand-in for its logarithm, so that
+    `0 * (log 0 - log 0)` is 0 and not NaN; ids that both models rule out then change nothing."""
     wide = torch.float64 if logits_MV.dtype == torch.float64 else torch.float32
-    return torch.log_softmax(logits_MV, dim=-1, dtype=wide)
+    log_probs_MV = torch.log_softmax(logits_MV, dim=-1, dtype=wide)
+    # In place and unseen by autograd: its backward pass reads this result as a probability only, which is still 0.
+    log_probs_MV.data.clamp_(min=torch.finfo(wide).min)
+    return log_probs_MV

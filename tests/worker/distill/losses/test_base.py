@@ -32,3 +32,15 @@ def test_a_total_leaves_out_the_position_that_only_completes_a_pair():
 def test_reading_a_teacher_that_is_not_there_is_a_programming_error():
     with pytest.raises(AssertionError, match="needs_teacher"):
         _ = make_inputs(torch.zeros(1, 4), None).teacher_probs_MV
+
+
+def test_an_id_that_is_ruled_out_has_no_probability_and_a_finite_logarithm():
+    logits = torch.tensor([[0.0, -torch.inf, 1.0]], requires_grad=True)
+    inputs = make_inputs(logits, logits.detach())
+    assert inputs.student_probs_MV[0, 1] == 0
+    assert inputs.student_log_probs_MV.isfinite().all()
+    inputs.student_log_probs_MV[0, 0].backward()
+    without = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    without.log_softmax(-1)[0, 0].backward()
+    torch.testing.assert_close(logits.grad[:, [0, 2]], without.grad)
+    assert logits.grad[0, 1] == 0
