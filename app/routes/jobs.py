@@ -10,9 +10,9 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import JSONResponse
 
-from app import submission
+from app import checkpoints, submission
 from app.core.db import job_requests, jobs
-from app.core.schemas import CloneIn, DryRunOut, JobIn, JobOut, JobStatus, Page, RetryIn
+from app.core.schemas import CheckpointsOut, CloneIn, DryRunOut, JobIn, JobOut, JobStatus, Page, RetryIn
 from app.deps import AfterQuery, LimitQuery, Services, ServicesDep
 from app.errors import problems, validated
 
@@ -71,6 +71,14 @@ def list_jobs(
 def read_job(services: ServicesDep, job_id: str) -> JobOut:
     with services.sessions.begin() as session:
         return jobs.as_shape(jobs.get(session, job_id))
+
+
+@router.get("/{job_id}/checkpoints", responses=problems(404, 422))
+def list_checkpoints(services: ServicesDep, job_id: str) -> CheckpointsOut:
+    """What the job could go on from, newest first."""
+    with services.sessions.begin() as session:
+        jobs.get(session, job_id)
+    return CheckpointsOut(data=checkpoints.of_job(services.store, job_id))
 
 
 @router.post("/{job_id}/cancel", responses=problems(404, 409, 422))
