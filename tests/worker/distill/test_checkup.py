@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+import re
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +65,17 @@ def test_what_is_measured_is_what_was_asked_for(
     assert set(found.metrics) == expected
     assert len(found.answers) == run.config.evaluation.rouge_rows
     assert examine(run) == found  # fixed seeds
+
+
+def test_the_documentation_lists_every_measure_and_no_other(make_config: MakeConfig) -> None:
+    run = assembled(make_config, own_samples=True, exact_match=True, temperatures=[0.3], seeds=1)
+    measured = set(examine(run).metrics)
+    lines = Path(__file__).parents[3].joinpath("docs/engine.md").read_text(encoding="utf-8").splitlines()
+    table = list(takewhile(bool, lines[lines.index("| measure | what it is | when |") + 2 :]))
+    patterns = [re.sub(r"<\w+>", ".+", line.split("`")[1]) for line in table]
+    matches = {pattern: {name for name in measured if re.fullmatch(pattern, name)} for pattern in patterns}
+    assert all(matches.values()), "a row that nothing is measured for"
+    assert set().union(*matches.values()) == measured
 
 
 def test_an_evaluation_changes_nothing_of_the_run(make_config: MakeConfig) -> None:
