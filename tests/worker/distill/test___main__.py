@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from app.core.events import Evaluated, PhaseProgress, StepDone, Warned, parse_event
+from app.core.events import Evaluated, Event, PhaseProgress, Resumed, StepDone, Warned, parse_event
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.__main__ import line_of, main
 
@@ -32,6 +32,8 @@ def test_lines_for_people() -> None:
     assert line_of(Evaluated(step=3, metrics={"eval/kl_ts": 0.5})) == "held out at step 3: kl_ts 0.5000"
     assert line_of(Warned(code="x", message="y")) == "warning (x): y"
     assert line_of(PhaseProgress(phase="loading")) is None
+    resumed = Resumed(step=7, training_events=9, phase="student_sft")
+    assert line_of(resumed) == "going on after step 7 of student_sft; --fresh starts anew"
 
 
 def test_bad_configs_are_refused_with_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,8 +58,7 @@ def test_a_run_writes_student_and_events_and_a_failure_says_why(make_config: Mak
     assert done.returncode == 0, done.stderr
     assert "step 4/4" in done.stdout
     assert (tmp_path / "out/student/model.safetensors").is_file()
-    events = [parse_event(json.loads(line)) for line in (tmp_path / "out/events.jsonl").read_text().splitlines()]
-    assert events[-1].kind == "exported"
+    assert told(tmp_path / "out")[-1].kind == "exported"
 
     config.write_text(make_config(student={"layers": 9}).model_dump_json())
     failed = subprocess.run([*PROGRAM, str(config), str(tmp_path / "no")], capture_output=True, text=True, timeout=120)
@@ -67,19 +68,50 @@ def test_a_run_writes_student_and_events_and_a_failure_says_why(make_config: Mak
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_at_a_step_boundary(make_config: MakeConfig, tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
+def test_a_signal_pauses_and_the_same_command_goes_on(make_config: MakeConfig, tmp_path: Path) -> None:
+    config, out = tmp_path / "config.json", tmp_path / "out"
     config.write_text(make_config(training={"max_steps": 100_000}).model_dump_json())
-    process = subprocess.Popen([*PROGRAM, str(config), str(tmp_path / "out")], stderr=subprocess.PIPE, text=True)
-    try:
-        log = tmp_path / "out/events.jsonl"
-        deadline = time.monotonic() + 90
-        while not (log.exists() and '"kind":"step"' in log.read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, shown = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    call = [*PROGRAM, str(config), str(out)]
+    first, shown = signalled(call, signal.SIGTERM)
+    paused = re.fullmatch(
+        r"paused after step (\d+) of 100000; the checkpoint of training step \1 is kept; the same command goes on from "
+        r"there",
+        shown.splitlines()[-1],
+    )
+    assert paused
+    assert not any("going on" in line for line in first)
+    second, _ = signalled(call, signal.SIGINT)
+    assert f"going on after step {paused[1]} of training; --fresh starts anew\n" in second
+    assert f"step {int(paused[1]) + 1}/100000 " in "".join(second)
+    steps = [event.step for event in told(out) if event.kind == "step"]
+    assert steps == list(range(1, len(steps) + 1))
+
+    config.write_text(make_config(training={"max_steps": 3}).model_dump_json())
+    refused = subprocess.run(call, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 1
+    assert "checkpoint_mismatch: training.max_steps" in refused.stderr
+    fresh = subprocess.run([*call, "--fresh"], capture_output=True, text=True, timeout=120)
+    assert fresh.returncode == 0, fresh.stderr
+    assert [event.step for event in told(out) if event.kind == "step"] == [1, 2, 3]
+    assert sorted(path.name for path in out.iterdir()) == ["events.jsonl", "student"]
+
+
+def signalled(call: list[str], number: signal.Signals) -> tuple[list[str], str]:
+    """Lines of stdout up to the second step, when the signal is sent, and stderr."""
+    with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines: list[str] = []
+            while sum(line.startswith("step ") for line in lines) < 2:
+                lines.append(process.stdout.readline())
+                assert lines[-1], "it ended"
+            process.send_signal(number)
+            _, shown = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 130
-    assert "stopped after step" in shown
+    return lines, shown
+
+
+def told(out: Path) -> list[Event]:
+    return [parse_event(json.loads(line)) for line in (out / "events.jsonl").read_text().splitlines()]

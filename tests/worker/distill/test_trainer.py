@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +13,23 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from app.core.errors import Cancelled, NonFiniteLoss, NothingToLearn
+from app.core.errors import Cancelled, DiskFull, NonFiniteLoss, NothingToLearn
 from app.core.events import Event, StepDone
 from app.core.job_config import DistillConfig
 from app.core.recipes import RECIPES
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.assembly import assemble
-from worker.distill.export import weights_sha256
+from worker.distill.checkpoint import complete_checkpoints
+from worker.distill.export import CARD_NAME, weights_sha256
 from worker.distill.keeper import Keeper, Teller
 from worker.distill.models import load_model
 from worker.distill.trainer import DistilledStudent, Trainer, distill
 
 
-def run(config: DistillConfig, out: Path) -> tuple[DistilledStudent, list[Event]]:
+def run(config: DistillConfig, out: Path, checkpoints: Path | None = None) -> tuple[DistilledStudent, list[Event]]:
     events: list[Event] = []
-    return distill(config, out=out, emit=events.append, should_stop=lambda: None), events
+    student = distill(config, out=out, emit=events.append, should_stop=lambda: None, checkpoints=checkpoints)
+    return student, events
 
 
 def steps_of(events: list[Event]) -> list[StepDone]:
@@ -151,6 +155,91 @@ def test_cancel_acts_at_the_next_step_boundary(make_config: MakeConfig, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+AWAY: dict[str, Any] = {
+    "losses": [{"kind": "sft"}],
+    "scrg": {"rounds": 0},
+    "sampling": {"kind": "ground_truth", "max_new_tokens": 10},
+    "training": {"max_steps": 6, "learning_rate": 0.01, "schedule": "constant"},
+}
+
+
+@pytest.mark.parametrize("select", ["best", "last"])
+def test_the_student_is_that_of_the_chosen_step(select: str, make_config: MakeConfig, tmp_path: Path) -> None:
+    """Fine-tuning, which leads away from the teacher. With checkpoints or without, the same student is left."""
+    config = make_config(**AWAY, evaluation={"every_steps": 1, "select": select})
+    students = []
+    for name, checkpoints in (("memory", None), ("disk", tmp_path / "checkpoints")):
+        student, events = run(config, tmp_path / name, checkpoints)
+        evaluated = {event.step: event.metrics for event in events if event.kind == "evaluated"}
+        best = min((step for step in evaluated if step), key=lambda step: evaluated[step]["eval/kl_ts"])
+        assert best != 6, "this run does not get worse"
+        assert student.step == (best if select == "best" else 6)
+        assert {name: student.metrics[f"after/{name}"] for name in evaluated[best]} == evaluated[student.step]
+        assert events[-1].kind == "exported"
+        assert (events[-1].step, events[-1].weights_sha256) == (student.step, student.weights_sha256)
+        card = json.loads((student.folder / CARD_NAME).read_text())
+        assert (card["step"], card["chosen_by"]) == (student.step, "kl_ts" if select == "best" else "last step")
+        students.append(student)
+    assert students[0].weights_sha256 == students[1].weights_sha256
+    assert students[0].metrics == students[1].metrics
+    kept = {info.step for info in complete_checkpoints(tmp_path / "checkpoints")}
+    assert kept == ({best, 6} if select == "best" else {6})
+    again = make_config(student={"kind": "checkpoint", "model": str(students[1].folder)}, evaluation={"select": "last"})
+    measured = run(again, tmp_path / "again")[0].metrics
+    for name in ("eval/kl_ts", "eval/rouge_l"):
+        assert measured[f"before/{name}"] == pytest.approx(students[1].metrics[f"after/{name}"], rel=1e-6)
+
+
+def test_a_lost_best_is_said_and_the_last_is_taken(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(**AWAY, evaluation={"every_steps": 1})
+    events: list[Event] = []
+
+    def damage_the_best(event: Event) -> None:
+        events.append(event)
+        if event.kind == "evaluated" and event.step == 6:
+            (best,) = [info for info in complete_checkpoints(tmp_path / "checkpoints") if info.best]
+            (best.path / "weights.safetensors").unlink()
+
+    student = distill(
+        config,
+        out=tmp_path / "out",
+        emit=damage_the_best,
+        should_stop=lambda: None,
+        checkpoints=tmp_path / "checkpoints",
+    )
+    assert student.step == 6
+    assert [event.code for event in events if event.kind == "warning"] == ["best_lost"]
+    last = [event.metrics for event in events if event.kind == "evaluated"][-1]
+    assert {name: student.metrics[f"after/{name}"] for name in last} == last
+
+
+def test_a_full_disk_loses_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
+    """The process may write no file larger than its first checkpoint's; later ones hold replayed samples too."""
+    config = make_config(
+        sampling={"buffer_size": 10_000, "phi_start": 1.0},
+        training={"max_steps": 8, "checkpoint_every": 2},
+        evaluation={"select": "last", "every_steps": 100},
+    )
+    checkpoints = tmp_path / "checkpoints"
+    events: list[Event] = []
+
+    def limit(event: Event) -> None:
+        events.append(event)
+        if event.kind == "checkpoint" and event.step == 4:
+            largest = max(path.stat().st_size for path in (checkpoints / "step-00000004").iterdir())
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, hard))
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(DiskFull, match="checkpoint of training step 6 was being written"):
+            distill(config, out=tmp_path / "out", emit=limit, should_stop=lambda: None, checkpoints=checkpoints)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["step-00000002", "step-00000004"]
+    student = run(config, tmp_path / "out", checkpoints)[0]
+    assert student.weights_sha256 == run(config, tmp_path / "other")[0].weights_sha256
+
+
 def test_scrg_that_never_ran_is_said(make_config: MakeConfig, tmp_path: Path) -> None:
     _, events = run(make_config(sampling={"phi_start": 0.0}), tmp_path)
     assert [event.code for event in events if event.kind == "warning"] == ["scrg_never_ran"]
@@ -169,11 +258,13 @@ def test_a_batch_in_which_nothing_counts_fails_loudly(make_config: MakeConfig, t
 
 
 def test_a_loss_that_is_not_finite_names_step_and_term(make_config: MakeConfig, tmp_path: Path) -> None:
-    with pytest.raises(NonFiniteLoss, match=r"step \d+: .*(loss|gradient)"):
-        run(
-            make_config(training={"learning_rate": 1e30, "warmup_fraction": 0.0, "max_steps": 8}),
-            tmp_path,
-        )
+    training = {"learning_rate": 1e30, "warmup_fraction": 0.0, "max_steps": 8}
+    with pytest.raises(NonFiniteLoss, match=r"step \d+: .*(loss/|gradient of)"):
+        run(make_config(training=training), tmp_path)
+    training |= {"checkpoint_every": 1}
+    with pytest.raises(NonFiniteLoss, match=r"step 2: .*; the checkpoint of training step 1 is kept"):
+        run(make_config(training=training, evaluation={"every_steps": 100}), tmp_path, tmp_path / "checkpoints")
+    assert [info.step for info in complete_checkpoints(tmp_path / "checkpoints")] == [1]
 
 
 @pytest.mark.gpu
