@@ -15,7 +15,7 @@ from ui.icons import MARK
 from ui.page import QUIET, Page, raw_html
 from ui.tabs.table import TABS
 
-HEADER = f"""<header class="sh-top"><a class="sh-brand" href="?">{MARK}<span>Stillhouse</span></a>
+HEADER = f"""<header class="sh-top"><h1><a class="sh-brand" href="?">{MARK}<span>Stillhouse</span></a></h1>
 <p>Distill large language models, and see what the student learned.</p>
 <button type="button" class="sh-theme" onclick="stillhouse.toggleTheme()" aria-label="Switch between light and dark">
 <span aria-hidden="true">◐</span></button></header>"""
@@ -35,6 +35,7 @@ def build_ui(api: StillhouseClient) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             for spec in TABS:
                 with gr.Tab(spec.label, id=spec.id, elem_id=f"tab-{spec.id}") as tab:
+                    raw_html(f'<h2 class="sh-hidden">{spec.label}</h2>')  # for screen readers: the tab's own heading
                     spec.build(Page(api, blocks, tabs, tab, banner, job_id, comparison_id, draft))
                 tab.select(None, js=f"() => stillhouse.remember('tab', '{spec.id}')", show_progress="hidden")
         for box, name in ((job_id, "job"), (comparison_id, "cmp")):

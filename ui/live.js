@@ -101,3 +101,17 @@ Object.assign(window.stillhouse, {
     });
   },
 });
+
+// CodeMirror's boxes scroll, but only a mouse can reach those that may not be written in, and no box has a name.
+let looksAtEditors = false;
+new MutationObserver(() => {
+  if (looksAtEditors) return;
+  looksAtEditors = true;
+  requestAnimationFrame(() => {
+    looksAtEditors = false;
+    for (const content of document.querySelectorAll('.cm-content:not([tabindex])')) {
+      content.tabIndex = 0;
+      content.setAttribute('aria-label', 'The job as JSON');
+    }
+  });
+}).observe(document.documentElement, { childList: true, subtree: true });

@@ -29,7 +29,7 @@ def config_diff(jobs: Sequence[JobOut]) -> str:
     )
     return (
         '<div class="sh-scroll sh-short" tabindex="0" role="region" aria-label="What the descriptions differ in">'
-        f'<table class="sh-table"><thead><tr><th scope="col">Setting</th>{head}</tr></thead>'
+        f'<table class="sh-diff"><thead><tr><th scope="col">Setting</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>{same}"
     )
 
