@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from app.core.job_config import EvaluationConfig
 from app.core.prompt_encoder import PromptEncoder
@@ -79,12 +80,15 @@ class Examiner:
             found = over_seeds([self._answer_metrics(samples) for samples in sampled])
             metrics |= {f"eval/t{temperature:g}/{name.removeprefix('eval/')}": value for name, value in found.items()}
         if own:
-            metrics |= self._own_sample_metrics(student, own, self._samples(self.teacher, rows, 1.0))
+            metrics |= self._own_sample_metrics(student, own)
         return CheckUp(metrics, answers)
 
-    def _own_sample_metrics(
-        self, student: SplitModel, own: Sequence[list[Answered]], of_teacher: Sequence[list[Answered]]
-    ) -> dict[str, float]:
+    @cached_property
+    def _teacher_samples(self) -> list[list[Answered]]:
+        """One list per seed, drawn once: they are the same for every student."""
+        return self._samples(self.teacher, self.held_out.rows[: self.evaluation.rouge_rows], 1.0)
+
+    def _own_sample_metrics(self, student: SplitModel, own: Sequence[list[Answered]]) -> dict[str, float]:
         return over_seeds(
             [
                 own_sample_metrics(
@@ -95,7 +99,7 @@ class Examiner:
                     batch_size=self.batch_size,
                     pad_id=self.settings.pad_id,
                 )
-                for student_samples, teacher_samples in zip(own, of_teacher, strict=True)
+                for student_samples, teacher_samples in zip(own, self._teacher_samples, strict=True)
             ]
         )
 

@@ -113,6 +113,7 @@ class Trainer:
         self._emit = emit
         self._should_stop = should_stop
         self._stepper = Stepper(run)
+        self._examiner = Examiner.of(run)
         self._selection = Selection(run.config.evaluation)
         self._before: dict[str, float] = {}
         self._seconds_per_step = 0.0
@@ -237,7 +238,7 @@ class Trainer:
     def _evaluate(self, step: int) -> dict[str, float]:
         run = self._run
         self._emit(PhaseProgress(phase="evaluating"))
-        found = Examiner.of(run).examine(run.sampler.lm)
+        found = self._examiner.examine(run.sampler.lm)
         self._stepper.schedule.observe_dev_loss(found.metrics["eval/loss"])
         self._emit(Evaluated(step=step, metrics=found.metrics))
         for answer in found.answers[: run.config.evaluation.samples]:

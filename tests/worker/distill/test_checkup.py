@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from tests.worker.distill.conftest import MakeConfig
+from worker.distill.answers import Answered, answer_rows
 from worker.distill.assembly import Assembly, assemble
 from worker.distill.checkup import CheckUp, Examiner
+from worker.distill.models import SplitModel
 
 FORCED = {"eval/kl_ts", "eval/kl_st", "eval/top1_agreement", "eval/loss", "eval/loss/sft", "eval/loss/dac_kl"}
 ANSWERS = {"eval/rouge_l", "eval/distinct_1", "eval/distinct_2", "eval/answer_tokens", "eval/ended"}
@@ -91,6 +93,23 @@ def test_an_evaluation_changes_nothing_of_the_run(make_config: MakeConfig) -> No
     assert all(torch.equal(value, before[name]) for name, value in models.state_dict().items())
     assert all(parameter.grad is None for parameter in models.parameters())
     assert [module.training for module in models.modules()] == modes
+
+
+def test_the_teachers_samples_are_drawn_once_for_all_students(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = assembled(make_config, own_samples=True, seeds=2)
+    examiner = Examiner.of(run)
+    first, written_by = examiner.examine(run.sampler.lm), []
+
+    def counted(lm: SplitModel, *args: Any, **kwargs: Any) -> list[Answered]:
+        written_by.append(lm)
+        return answer_rows(lm, *args, **kwargs)
+
+    monkeypatch.setattr("worker.distill.checkup.answer_rows", counted)
+    assert examiner.examine(run.sampler.lm) == first
+    assert run.sampler.lm in written_by
+    assert run.teacher not in written_by
 
 
 def test_a_students_own_sharpness_does_not_shape_its_samples(make_config: MakeConfig) -> None:
