@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from worker.distill.data import Row
+from worker.distill.losses.base import log_probs
 from worker.distill.models import SplitModel
 from worker.distill.objective import Objective
 from worker.distill.types import Batch
@@ -60,8 +61,8 @@ def position_divergence(
     step = max(1, CHUNK_LOGITS // teacher.vocabulary_size)
     parts: list[tuple[Tensor, Tensor, Tensor]] = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))]
     for start in range(0, len(teacher_ND), step):
-        log_p_NV = teacher.head(teacher_ND[start : start + step]).float().log_softmax(-1)
-        log_q_NV = student.head(student_ND[start : start + step]).float().log_softmax(-1)
+        log_p_NV = log_probs(teacher.head(teacher_ND[start : start + step]))
+        log_q_NV = log_probs(student.head(student_ND[start : start + step]))
         difference_NV = log_p_NV - log_q_NV
         kl_ts_N = (log_p_NV.exp() * difference_NV).sum(-1)
         kl_st_N = -(log_q_NV.exp() * difference_NV).sum(-1)

@@ -6,7 +6,6 @@ to logits. No tensor here is wider than [slice, V] (or [N, V] when slicing is of
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from worker.distill.losses.table import build_loss
 from worker.distill.types import Batch
 
 Head = Callable[[Tensor], Tensor]
+# log 0 is the lowest finite float (see `losses.base`), so an infinite divergence is a number as far out as this.
+INFINITE = 1e30
 
 
 class FromHidden(TypedDict):
@@ -190,7 +191,7 @@ def _finite(metrics: Mapping[str, Tensor]) -> dict[str, float]:
         return {}
     numbers = dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))
     for name, number in numbers.items():
-        if not math.isfinite(number):
+        if not abs(number) < INFINITE:
             raise NonFiniteLoss(
                 f"the term {name} became {number}; lower training.learning_rate, or use training.precision float32",
                 "losses",

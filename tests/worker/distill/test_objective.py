@@ -152,6 +152,16 @@ def test_a_loss_that_is_not_finite_is_named(kind):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+def test_a_divergence_that_is_infinite_stops_the_run():
+    """A student that rules out a token that the teacher may say: -inf has a finite stand-in, infinity has none."""
+    objective, models, batch = Objective([ForwardKlLoss()]), toys(), whole_batch()
+    source = from_hidden(batch, **models)
+    head = models["student"].head
+    source["student_head"] = lambda hidden: head(hidden).index_fill(-1, torch.tensor([5]), -math.inf)
+    with pytest.raises(NonFiniteLoss, match="loss/forward_kl became"):
+        objective.backward_from_hidden(**source, counts=objective.counts([batch]))
+
+
 def test_without_a_loss_that_needs_it_the_teacher_is_never_asked():
     def teacher_head(hidden):
         raise AssertionError("asked the teacher")

@@ -39,7 +39,7 @@ class LossInputs:
 
     @cached_property
     def student_log_probs_MV(self) -> Tensor:
-        return _log_softmax(self.student_logits_MV)
+        return log_probs(self.student_logits_MV)
 
     @cached_property
     def student_probs_MV(self) -> Tensor:
@@ -48,7 +48,7 @@ class LossInputs:
     @cached_property
     def teacher_log_probs_MV(self) -> Tensor:
         assert self.teacher_logits_MV is not None, "a loss that reads the teacher sets needs_teacher"
-        return _log_softmax(self.teacher_logits_MV)
+        return log_probs(self.teacher_logits_MV)
 
     @cached_property
     def teacher_probs_MV(self) -> Tensor:
@@ -87,9 +87,12 @@ class Loss(nn.Module, ABC):
         return None
 
 
-def _log_softmax(logits_MV: Tensor) -> Tensor:
-    """In float32 or wider. An id with logit -inf has probability 0 and a finite stand-in for its logarithm, so that
-    `0 * (log 0 - log 0)` is 0 and not NaN; ids that both models rule out then change nothing."""
+def log_probs(logits_MV: Tensor) -> Tensor:
+    """Next-token log-probabilities, in float32 or wider.
+
+    An id with logit -inf has probability 0 and a finite stand-in for its logarithm, so that `0 * (log 0 - log 0)` is 0
+    and not NaN: ids that both models rule out change nothing.
+    """
     wide = torch.float64 if logits_MV.dtype == torch.float64 else torch.float32
     log_probs_MV = torch.log_softmax(logits_MV, dim=-1, dtype=wide)
     # In place and unseen by autograd: its backward pass reads this result as a probability only, which is still 0.
