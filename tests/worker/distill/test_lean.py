@@ -116,8 +116,10 @@ def test_other_architectures_keep_their_own_pass(gemma_folder: Path) -> None:
     assert lean_body(tiny("llama", rope_parameters=dynamic)) is None
 
 
-def test_a_model_that_does_more_than_its_name_says_keeps_its_own_pass() -> None:
-    model = tiny("llama")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_does_more_than_its_name_says_keeps_its_own_pass(dtype: torch.dtype) -> None:
+    model = tiny("llama").to(dtype)
+    assert SplitModel(model, vocabulary_size=320).lean is not None
     model.model.layers[1].mlp.register_forward_hook(lambda module, inputs, output: output * 1.5)
     assert lean_body(model) is not None
     assert SplitModel(model, vocabulary_size=320).lean is None
