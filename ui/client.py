@@ -5,7 +5,8 @@ Knows paths, time limits and problem+json. Does not know Gradio, nor where the A
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,14 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from app.core.compare_schemas import ComparisonOut
+from app.core.compare_schemas import (
+    BatchOut,
+    BatchRow,
+    ComparisonLine,
+    ComparisonOut,
+    DivergenceOut,
+    VotesOut,
+)
 from app.core.preview_schemas import DatasetRow, PreviewOut
 from app.core.schemas import (
     ConfigSchemaOut,
@@ -85,11 +93,11 @@ class StillhouseClient:
             )
 
     def dataset_rows(self, dataset_id: str, *, limit: int = 3) -> Page[DatasetRow]:
-        return self._call(Page[DatasetRow], "GET", f"/v1/datasets/{_segment(dataset_id)}/rows", params={"limit": limit})
+        return self._call(Page[DatasetRow], "GET", f"/v1/datasets/{segment(dataset_id)}/rows", params={"limit": limit})
 
     def preview(self, dataset_id: str, request: Mapping[str, Any]) -> PreviewOut:
         """`request` has PreviewIn's fields."""
-        path = f"/v1/datasets/{_segment(dataset_id)}/preview"
+        path = f"/v1/datasets/{segment(dataset_id)}/preview"
         return self._call(PreviewOut, "POST", path, json=request, timeout=SLOW_S)
 
     def dry_run(self, job: Mapping[str, Any]) -> DryRunOut:
@@ -105,44 +113,101 @@ class StillhouseClient:
         return self._call(Page[JobOut], "GET", "/v1/jobs", params={"limit": limit, **wanted})
 
     def job(self, job_id: str) -> JobOut:
-        return self._call(JobOut, "GET", f"/v1/jobs/{_segment(job_id)}")
+        return self._call(JobOut, "GET", f"/v1/jobs/{segment(job_id)}")
 
     def cancel(self, job_id: str) -> JobOut:
-        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/cancel")
+        return self._call(JobOut, "POST", f"/v1/jobs/{segment(job_id)}/cancel")
 
     def pause(self, job_id: str) -> JobOut:
-        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/pause")
+        return self._call(JobOut, "POST", f"/v1/jobs/{segment(job_id)}/pause")
 
     def resume(self, job_id: str) -> JobOut:
-        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/resume")
+        return self._call(JobOut, "POST", f"/v1/jobs/{segment(job_id)}/resume")
 
     def retry(self, job_id: str, *, from_checkpoint: bool) -> JobOut:
         body = {"from_checkpoint": from_checkpoint}
-        return self._call(JobOut, "POST", f"/v1/jobs/{_segment(job_id)}/retry", json=body)
+        return self._call(JobOut, "POST", f"/v1/jobs/{segment(job_id)}/retry", json=body)
 
     def delete_job(self, job_id: str) -> None:
-        self._answer("DELETE", f"/v1/jobs/{_segment(job_id)}")
+        self._answer("DELETE", f"/v1/jobs/{segment(job_id)}")
 
     def events(self, job_id: str, *, after: int, limit: int) -> Page[EventOut]:
         """Oldest first, those with seq > `after`."""
         params = {"after": after, "limit": limit}
-        return self._call(Page[EventOut], "GET", f"/v1/jobs/{_segment(job_id)}/events", params=params)
+        return self._call(Page[EventOut], "GET", f"/v1/jobs/{segment(job_id)}/events", params=params)
 
     def metrics(self, job_id: str, *, max_points: int) -> MetricsOut:
-        return self._call(MetricsOut, "GET", f"/v1/jobs/{_segment(job_id)}/metrics", params={"max_points": max_points})
+        return self._call(MetricsOut, "GET", f"/v1/jobs/{segment(job_id)}/metrics", params={"max_points": max_points})
 
-    def models(self, *, limit: int = 100) -> Sequence[ModelOut]:
-        return self._call(Page[ModelOut], "GET", "/v1/models", params={"limit": limit}).data
+    def models(self, *, limit: int = 100, kind: str = "") -> Sequence[ModelOut]:
+        """Newest first; an empty `kind` takes all."""
+        wanted = {"kind": kind} if kind else {}
+        return self._call(Page[ModelOut], "GET", "/v1/models", params={"limit": limit, **wanted}).data
 
     def model(self, model_id: str) -> ModelOut:
-        return self._call(ModelOut, "GET", f"/v1/models/{_segment(model_id)}")
+        return self._call(ModelOut, "GET", f"/v1/models/{segment(model_id)}")
 
     def compare(self, request: Mapping[str, Any]) -> ComparisonOut:
         """`request` has ComparisonIn's fields; the API says what is wrong with them, by path."""
         return self._call(ComparisonOut, "POST", "/v1/comparisons", json=request)
 
     def comparison(self, comparison_id: str) -> ComparisonOut:
-        return self._call(ComparisonOut, "GET", f"/v1/comparisons/{_segment(comparison_id)}")
+        return self._call(ComparisonOut, "GET", f"/v1/comparisons/{segment(comparison_id)}")
+
+    def comparisons(self, *, limit: int = 30) -> Page[ComparisonLine]:
+        """Newest first."""
+        return self._call(Page[ComparisonLine], "GET", "/v1/comparisons", params={"limit": limit})
+
+    def stop_comparison(self, comparison_id: str) -> ComparisonOut:
+        return self._call(ComparisonOut, "POST", f"/v1/comparisons/{segment(comparison_id)}/cancel")
+
+    def vote(self, comparison_id: str, choice: str) -> ComparisonOut:
+        body = {"choice": choice}
+        return self._call(ComparisonOut, "POST", f"/v1/comparisons/{segment(comparison_id)}/vote", json=body)
+
+    def votes(self) -> VotesOut:
+        return self._call(VotesOut, "GET", "/v1/votes/summary")
+
+    def divergence(self, comparison_id: str, request: Mapping[str, str]) -> DivergenceOut:
+        """Asked for once, then kept: repeat it until it has ended. `request` has DivergenceIn's fields."""
+        path = f"/v1/comparisons/{segment(comparison_id)}/divergence"
+        return self._call(DivergenceOut, "POST", path, json=request)
+
+    def start_batch(self, request: Mapping[str, Any]) -> BatchOut:
+        """`request` has BatchIn's fields."""
+        return self._call(BatchOut, "POST", "/v1/batches", json=request)
+
+    def batches(self, *, limit: int = 20) -> Page[BatchOut]:
+        """Newest first."""
+        return self._call(Page[BatchOut], "GET", "/v1/batches", params={"limit": limit})
+
+    def batch(self, batch_id: str) -> BatchOut:
+        return self._call(BatchOut, "GET", f"/v1/batches/{segment(batch_id)}")
+
+    def batch_rows(self, batch_id: str, *, sort: str, limit: int) -> Page[BatchRow]:
+        params = {"sort": sort, "limit": limit}
+        return self._call(Page[BatchRow], "GET", f"/v1/batches/{segment(batch_id)}/rows", params=params)
+
+    def cancel_batch(self, batch_id: str) -> BatchOut:
+        return self._call(BatchOut, "POST", f"/v1/batches/{segment(batch_id)}/cancel")
+
+    def rename_model(self, model_id: str, name: str) -> ModelOut:
+        return self._call(ModelOut, "PATCH", f"/v1/models/{segment(model_id)}", json={"name": name})
+
+    def delete_model(self, model_id: str) -> None:
+        self._answer("DELETE", f"/v1/models/{segment(model_id)}")
+
+    @contextmanager
+    def download(self, path: str) -> Iterator[httpx.Response]:
+        """A file of the API, open and not read yet; `path` is one of this client's making."""
+        try:
+            with self._http.stream("GET", path, timeout=SLOW_S) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _problem(answer)
+                yield answer
+        except httpx.HTTPError as error:
+            raise ApiProblem(UNREACHABLE, f"{self.url} does not answer ({type(error).__name__}).") from error
 
     def _answer(self, method: str, path: str, **request: Any) -> httpx.Response:
         try:
@@ -162,7 +227,7 @@ class StillhouseClient:
             raise ApiProblem("bad_answer", message, status=answer.status_code) from error
 
 
-def _segment(identifier: str) -> str:
+def segment(identifier: str) -> str:
     """An id from the address bar must not reach another route: `..` and `/` never name a job."""
     if not identifier or not identifier.replace("_", "").isalnum():
         raise ApiProblem("not_found", f"“{identifier[:60]}” is not an id.", status=404)

@@ -32,11 +32,12 @@ def build_ui(api: StillhouseClient) -> gr.Blocks:
             visible="hidden", elem_id="comparison-id", label="Comparison in the address", container=False
         )
         draft = gr.Textbox(visible="hidden", elem_id="draft", label="Job for the form", container=False)
+        chosen = gr.Textbox(visible="hidden", elem_id="chosen-models", label="Models to compare", container=False)
         with gr.Tabs(elem_id="tabs") as tabs:
             for spec in TABS:
                 with gr.Tab(spec.label, id=spec.id, elem_id=f"tab-{spec.id}") as tab:
                     raw_html(f'<h2 class="sh-hidden">{spec.label}</h2>')  # for screen readers: the tab's own heading
-                    spec.build(Page(api, blocks, tabs, tab, banner, job_id, comparison_id, draft))
+                    spec.build(Page(api, blocks, tabs, tab, banner, job_id, comparison_id, draft, chosen))
                 tab.select(None, js=f"() => stillhouse.remember('tab', '{spec.id}')", show_progress="hidden")
         for box, name in ((job_id, "job"), (comparison_id, "cmp")):
             box.change(None, box, None, js=f"(value) => stillhouse.remember('{name}', value)", show_progress="hidden")

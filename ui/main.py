@@ -10,6 +10,7 @@ from pathlib import Path
 import gradio as gr
 
 from app.core.settings import ServiceSettings
+from ui import downloads
 from ui.client import StillhouseClient, make_http
 from ui.layout import build_ui
 from ui.plots import plotly_script
@@ -23,7 +24,8 @@ def main() -> None:
 
 def serve(settings: ServiceSettings, *, block: bool = True) -> gr.Blocks:
     """Serves the page; with `block` False in a thread, until the caller closes what is returned."""
-    blocks = build_ui(StillhouseClient(make_http(settings.resolved_api_url)))
+    api = StillhouseClient(make_http(settings.resolved_api_url))
+    blocks = build_ui(api)
     blocks.launch(
         server_name=settings.host,
         server_port=settings.ui_port,
@@ -41,6 +43,7 @@ def serve(settings: ServiceSettings, *, block: bool = True) -> gr.Blocks:
         allowed_paths=[str(plotly_script())],
         theme=make_theme(),
         head=head_html(),
+        app_kwargs={"routes": downloads.routes(api)},
     )
     return blocks
 

@@ -19,7 +19,8 @@ class Page:
     """What a tab's `build(page)` may use; `tab` is its own.
 
     `job_id` and `comparison_id` are hidden text boxes, mirrored in the address: the page's whole state. `draft` carries
-    a job's JSON to the New job form, which takes it and empties the box.
+    a job's JSON to the New job form, which takes it and empties the box; `chosen_models` carries ids, with commas, to
+    the list of Compare in the same way.
     """
 
     api: StillhouseClient
@@ -30,6 +31,12 @@ class Page:
     job_id: gr.Textbox
     comparison_id: gr.Textbox
     draft: gr.Textbox
+    chosen_models: gr.Textbox
+
+
+def is_open_at(request: gr.Request, tab: str) -> bool:
+    """Whether the address opens this tab: what only it shows need not be read before."""
+    return str(dict(request.query_params).get("tab", "")) == tab
 
 
 def raw_html(value: str, *, elem_id: str | None = None, js_on_load: str | None = None) -> gr.HTML:

@@ -90,5 +90,6 @@ def make_theme() -> Base:
 def head_html() -> str:
     """The page's own style and script. As a <style> of the head, since Gradio's `css` rewrites every selector."""
     folder = Path(__file__).parent
-    style, head, live = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "head.html", "live.js"))
-    return f"<style>{style}</style>{head}<script>{live}</script>"
+    files = ("style.css", "compare.css", "head.html", "live.js")
+    style, compare, head, live = ((folder / name).read_text(encoding="utf-8") for name in files)
+    return f"<style>{style}{compare}</style>{head}<script>{live}</script>"

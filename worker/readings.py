@@ -97,12 +97,11 @@ def _candidates(top_TK: tuple[Tensor, Tensor], t: int, tokenizer: PreTrainedToke
 
 def _rule(scrg: ScrgConfig) -> str:
     """SCRG's settings in words."""
+    largest = "KL(teacher‖student)" if scrg.kl_direction == "teacher_student" else "KL(student‖teacher)"
     where = {
-        "largest_kl": "the largest KL",
-        "first": "the first position",
-        "random": "a random position (drawn with seed 0)",
+        "largest_kl": f"the largest {largest}",
+        "first": "the first",
+        "random": "a random one (drawn with seed 0)",
     }[scrg.position]
     token = "most probable token" if scrg.teacher_token == "greedy" else "token sampled with seed 0"
-    which = "KL(teacher‖student)" if scrg.kl_direction == "teacher_student" else "KL(student‖teacher)"
-    of = f" ({which})" if scrg.position == "largest_kl" else ""
-    return f"{where}{of} among the tokens that differ from the teacher's {token}"
+    return f"{where} among the tokens that differ from the teacher's {token}"

@@ -29,8 +29,10 @@ from app.core.job_config import DistillConfig
 from app.core.schemas import RowProblem
 from app.core.settings import ServiceSettings
 from app.core.storage import ArtifactStore
+from tests.ui import seed_compare
 
 TEACHER = "HuggingFaceTB/SmolLM2-135M-Instruct"
+HUGE = "🦙" * 300 + "W" * 2000  # one word wider than any screen
 HOSTILE = "<script>window.hacked = 1</script><b>bold</b> [link](javascript:alert(1)) ‮right-to-left 🦙"
 STEPS = 100
 
@@ -46,6 +48,8 @@ class Seeded:
     queued: str
     hostile: str
     comparison: str
+    blind: str
+    batch: str
 
 
 def seed(home: Path) -> Seeded:
@@ -183,7 +187,15 @@ class _Writer:
         running = self._job("sky 12 layers, kd", config(found, student={"kind": "from_teacher", "layers": 12}))
         self._run(running, 46, outcome=None)
         queued = self._job("after lunch", config(found, recipe="kd"))
-        return Seeded(found, running, succeeded, failed, queued, hostile, self._comparison(succeeded, student))
+        compared = self._comparison(succeeded, student)
+        return Seeded(found, running, succeeded, failed, queued, hostile, compared, *self._more(found, compared))
+
+    def _more(self, dataset_id: str, comparison_id: str) -> tuple[str, str]:
+        with self._sessions.begin() as session:
+            ids = comparisons.get(session, comparison_id).request["model_ids"]
+            seed_compare.add_reading(session, comparison_id, ids, self._now)
+            blind = seed_compare.add_blind(session, [ids[0], ids[-1]], self._now)
+            return blind, seed_compare.add_batch(session, dataset_id, [ids[0], ids[-1]], HOSTILE, self._now)
 
     def _job(self, name: str, description: DistillConfig) -> str:
         self._now += timedelta(minutes=1)
@@ -226,7 +238,7 @@ class _Writer:
         for step in range(1, steps + 1):
             told += step_events(step, rng) + (evaluation_events(step) if step % 20 == 0 else [])
         if said:
-            told.append(SampleDrawn(step=steps, prompt=said, text=said, reference=said))
+            told.append(SampleDrawn(step=steps, prompt=said, text=said + HUGE, reference=said))
         with self._sessions.begin() as session:
             claim = jobs.claim_next(session, worker="seed", now=self._now)
             assert claim is not None
@@ -277,7 +289,14 @@ class _Writer:
                 )
                 for index, (one, text) in enumerate(zip(ids, texts, strict=True))
             ]
-            comparisons.finish(session, comparison_id=created.id, attempt=claim.attempt, now=self._now, answers=answers)
+            comparisons.finish(
+                session,
+                comparison_id=created.id,
+                attempt=claim.attempt,
+                now=self._now,
+                answers=answers,
+                token_ids={one: [1, 2, 3] for one in ids},
+            )
             return created.id
 
 

@@ -1,7 +1,8 @@
-"""The Compare tab: one prompt, two to four models, side by side.
+"""The Compare tab: one prompt or a conversation, two to four models, side by side while they write; blind if wanted.
 
-Knows the controls and when to poll. Does not know HTML (views/panes.py). The comparison's id is in the address, so its
-prompt, settings and answers come back from the API after a refresh or in another browser.
+Knows the controls and when to poll. Does not know HTML (views/panes.py), nor the parts below the panes, which have
+files of their own. The comparison's id is in the address, so its prompt, settings and answers come back from the API
+after a refresh or in another browser; who is who in a blind one only the API knows.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import gradio as gr
 from app.core.compare_schemas import ComparisonOut
 from app.core.schemas import JobOut, ModelOut
 from ui.client import ApiProblem, StillhouseClient
-from ui.page import QUIET, Page, named, raw_html
+from ui.page import QUIET, Page, live_html, named, raw_html
+from ui.tabs import batch, divergence, past
 from ui.views import panes, problems
 from ui.views.pieces import callout
 
-POLL_S = 1.0
+POLL_S = 0.5  # short requests, so that no connection is held open while models write
 MAX_MODELS = 4
 PROMPT = "Explain in two sentences why the sky is blue."
 NEED_PROMPT = callout("error", "Write a prompt first.")
 NEED_MODELS = callout("error", "Choose two to four models.")
+NEED_PAIR = callout("error", "A blind comparison is between two models: choose two.")
+TEMPLATES = [("Each side's own", "auto"), ("Chat", "chat"), ("Alpaca", "alpaca"), ("Plain", "plain")]
 # The controls whose values go into the request, besides prompt and system prompt; integers travel as such.
-SETTINGS = {"max_new_tokens": int, "temperature": float, "top_p": float, "seed": int}
+SETTINGS = {"max_new_tokens": int, "temperature": float, "top_p": float, "seed": int, "template": str}
 
 
 def models_of(job: JobOut) -> list[str]:
@@ -73,38 +77,121 @@ def list_models(api: StillhouseClient, job_id: str, chosen: Sequence[str], *, se
     return {"models": gr.update(choices=choices)}
 
 
+def take(api: StillhouseClient, ids: str) -> dict[str, Any]:
+    """Chooses the models that another tab sends here."""
+    if not ids:
+        return {}
+    try:
+        known = api.models()
+    except ApiProblem as problem:
+        return {"banner": problems.banner(problem)}
+    there = {model.id for model in known}
+    return {"models": gr.update(choices=model_choices(known), value=[one for one in ids.split(",") if one in there])}
+
+
 def start(
-    api: StillhouseClient, prompt: str, system: str, model_ids: Sequence[str], settings: Mapping[str, Any]
+    api: StillhouseClient,
+    prompt: str,
+    system: str,
+    model_ids: Sequence[str],
+    settings: Mapping[str, Any],
+    *,
+    blind: bool = False,
 ) -> dict[str, Any]:
     """Asks for a comparison; from then on its id in the address drives the page."""
     if not prompt.strip():
         return {"note": NEED_PROMPT}
     if not 2 <= len(model_ids) <= MAX_MODELS:
         return {"note": NEED_MODELS}
+    if blind and len(model_ids) != 2:
+        return {"note": NEED_PAIR}
+    return _ask(api, request_of(prompt, system, model_ids, settings) | ({"blind": True} if blind else {}))
+
+
+def go_on(api: StillhouseClient, comparison_id: str, prompt: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The next turn: each model is asked the new prompt after its own earlier answers."""
+    if not prompt.strip():
+        return {"note": NEED_PROMPT}
     try:
-        comparison = api.compare(request_of(prompt, system, model_ids, settings))
+        model_ids = api.comparison(comparison_id).request.model_ids
     except ApiProblem as problem:
-        return {
-            "note": problems.problem_list(problem, title="The comparison was not accepted."),
-            "banner": problems.banner(problem),
-        }
+        return _refused(problem)
+    return _ask(api, request_of(prompt, "", model_ids, settings) | {"previous_id": comparison_id})
+
+
+def _ask(api: StillhouseClient, request: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        comparison = api.compare(request)
+    except ApiProblem as problem:
+        return _refused(problem)
     return {"note": "", "id": comparison.id, "timer": gr.Timer(active=True)}
+
+
+def _refused(problem: ApiProblem) -> dict[str, Any]:
+    return {
+        "note": problems.problem_list(problem, title="The comparison was not accepted."),
+        "banner": problems.banner(problem),
+    }
+
+
+def stop(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
+    """What is written stays; one that has just ended needs no stop."""
+    try:
+        api.stop_comparison(comparison_id)
+    except ApiProblem as problem:
+        return {"banner": problems.banner(problem)}
+    return {"timer": gr.Timer(active=True)}
+
+
+def vote(api: StillhouseClient, comparison_id: str, choice: str) -> dict[str, Any]:
+    """Stores the vote; the panes then say who was who."""
+    try:
+        api.vote(comparison_id, choice)
+    except ApiProblem as problem:
+        return {"note": problems.problem_list(problem, title="The vote was not taken.")}
+    return show(api, comparison_id) | {"note": ""}
 
 
 def show(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
     """The panes as they stand; the timer goes on while an answer is due, or while the API does not answer."""
     if not comparison_id:
-        return {"panes": panes.EMPTY, "timer": gr.Timer(active=False)}
+        return {"panes": panes.EMPTY, "timer": gr.Timer(active=False), **_controls(None)}
     try:
         comparison = api.comparison(comparison_id)
-        models = {model_id: api.model(model_id) for model_id in comparison.request.model_ids}
+        models = {} if comparison.hidden else models_in(api, comparison.request.model_ids)
     except ApiProblem as problem:
         if problem.status == 404:
             listed = problems.problem_list(problem, title="This comparison cannot be shown.")
-            return {"panes": listed, "timer": gr.Timer(active=False)}
+            return {"panes": listed, "timer": gr.Timer(active=False), **_controls(None)}
         return {"banner": problems.banner(problem)}
     waiting = comparison.status in ("queued", "running")
-    return {"panes": panes.panes(comparison, models), "timer": gr.Timer(active=waiting), "banner": ""}
+    shown = {"panes": panes.panes(comparison, models), "timer": gr.Timer(active=waiting), "banner": ""}
+    return shown | _controls(comparison)
+
+
+def models_in(api: StillhouseClient, model_ids: Sequence[str]) -> dict[str, ModelOut]:
+    """Those that are still there; a deleted one is called by its id."""
+    found = {}
+    for model_id in model_ids:
+        try:
+            found[model_id] = api.model(model_id)
+        except ApiProblem as problem:
+            if problem.status != 404:
+                raise
+    return found
+
+
+def _controls(comparison: ComparisonOut | None) -> dict[str, Any]:
+    """Which buttons make sense now. `ended` names the comparison once its answers can be read token by token."""
+    waiting = comparison is not None and comparison.status in ("queued", "running")
+    ended = comparison is not None and not waiting and not comparison.hidden and bool(comparison.answers)
+    votable = comparison is not None and comparison.hidden and comparison.status == "succeeded"
+    return {
+        "stop": gr.Button(visible=waiting),
+        "next": gr.Button(visible=ended),
+        "votes": gr.Row(visible=votable),
+        "ended": comparison.id if comparison is not None and ended else "",
+    }
 
 
 def restore(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
@@ -114,16 +201,19 @@ def restore(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
         models = api.models()
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    return controls_of(comparison) | {
-        "models": gr.update(choices=model_choices(models), value=list(comparison.request.model_ids))
-    }
+    choices = gr.update(choices=model_choices(models))
+    if not comparison.hidden:  # else nobody is to know which two they are
+        known = {model.id for model in models}
+        chosen = [one for one in comparison.request.model_ids if one in known]
+        choices = gr.update(choices=model_choices(models), value=chosen)
+    return controls_of(comparison) | {"models": choices}
 
 
 def controls_of(comparison: ComparisonOut) -> dict[str, Any]:
     request = comparison.request
     said = {message.role: message.content for message in request.messages}
     values: dict[str, Any] = {name: getattr(request, name) for name in SETTINGS}
-    return values | {"prompt": said.get("user", ""), "system": said.get("system", "")}
+    return values | {"prompt": said.get("user", ""), "system": said.get("system", ""), "blind": request.blind}
 
 
 # --- layout and wiring --------------------------------------------------------------------------------------
@@ -134,20 +224,42 @@ def build(page: Page) -> None:
     parts: dict[str, Any] = {"banner": page.banner, "id": page.comparison_id}
     with gr.Column(elem_classes="sh-tab"):
         with gr.Row(elem_classes="sh-ask-models", equal_height=True):
-            _build_controls(parts)
+            _build_prompt(parts)
+            _build_settings(parts)
         parts["note"] = raw_html("", elem_id="compare-note")
-        parts["panes"] = raw_html(panes.EMPTY, elem_id="panes")
+        parts["panes"] = live_html(panes.EMPTY, elem_id="panes")
+        with gr.Row(visible=False, elem_classes="sh-votes", elem_id="vote") as parts["votes"]:
+            choices = (("A is better", "a"), ("B is better", "b"), ("Tie", "tie"), ("Both bad", "both_bad"))
+            buttons = {value: gr.Button(label, elem_id=f"vote-{value}", min_width=120) for label, value in choices}
+        parts["ended"] = gr.Textbox(
+            visible="hidden", elem_id="compare-ended", label="Ended comparison", container=False
+        )
+        divergence.build(page, ended=parts["ended"])
+        batch.build(page, models=parts["models"])
+        past.build(page, ended=parts["ended"])
     parts["timer"] = gr.Timer(POLL_S, active=False)
     _wire(page, parts)
+    _wire_votes(page, parts, buttons)
 
 
-def _build_controls(parts: dict[str, Any]) -> None:
+def _build_prompt(parts: dict[str, Any]) -> None:
     with gr.Column(scale=3, min_width=320, elem_classes="sh-card"):
         parts["prompt"] = gr.Textbox(PROMPT, label="Prompt", lines=5, max_lines=12, elem_id="compare-prompt")
         parts["system"] = gr.Textbox(
             "", label="System prompt (optional)", lines=1, max_lines=6, elem_id="compare-system"
         )
-        parts["go"] = gr.Button("Compare", variant="primary", elem_id="compare-go")
+        parts["blind"] = gr.Checkbox(
+            False,
+            label="Blind: two models, unnamed and in random order until you vote",
+            elem_id="compare-blind",
+        )
+        with gr.Row(elem_classes="sh-go"):
+            parts["go"] = gr.Button("Compare", variant="primary", elem_id="compare-go", min_width=120)
+            parts["next"] = gr.Button("Go on with these answers", visible=False, elem_id="compare-next", min_width=120)
+            parts["stop"] = gr.Button("Stop", variant="stop", visible=False, elem_id="compare-stop", min_width=100)
+
+
+def _build_settings(parts: dict[str, Any]) -> None:
     with gr.Column(scale=2, min_width=320, elem_classes="sh-card"):
         parts["models"] = gr.Dropdown(
             [],
@@ -165,14 +277,25 @@ def _build_controls(parts: dict[str, Any]) -> None:
                 0, 2, 0, step=0.05, label="Temperature", info="0 is greedy.", min_width=120
             )
             parts["top_p"] = gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="1 cuts nothing.", min_width=120)
+        parts["template"] = gr.Dropdown(
+            TEMPLATES,
+            value="auto",
+            label="Template",
+            info="A student's own is the one its job trained it with.",
+            elem_id="compare-template",
+        )
 
 
 def _wire(page: Page, parts: dict[str, Any]) -> None:
     def at(values: Mapping[str, Any]) -> dict[Any, Any]:
         return named(parts, values)
 
-    def pressed(prompt: str, system: str, model_ids: list[str], *values: Any) -> dict[Any, Any]:
-        return at(start(page.api, prompt, system, model_ids, dict(zip(SETTINGS, values, strict=True))))
+    def pressed(prompt: str, system: str, model_ids: list[str], blind: bool, *values: Any) -> dict[Any, Any]:
+        settings = dict(zip(SETTINGS, values, strict=True))
+        return at(start(page.api, prompt, system, model_ids, settings, blind=blind))
+
+    def went_on(comparison_id: str, prompt: str, *values: Any) -> dict[Any, Any]:
+        return at(go_on(page.api, comparison_id, prompt, dict(zip(SETTINGS, values, strict=True))))
 
     def opened(request: gr.Request) -> dict[Any, Any]:
         query = dict(request.query_params)
@@ -185,15 +308,34 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
         return at({} if just_opened else list_models(page.api, job_id, model_ids, select=True))
 
     outputs = list(parts.values())
-    controls = [parts[name] for name in ("prompt", "system", "models", *SETTINGS)]
-    parts["go"].click(pressed, controls, outputs, **QUIET)
+    settings = [parts[name] for name in SETTINGS]
+    controls = [parts[name] for name in ("prompt", "system", "models", "blind")]
+    parts["go"].click(pressed, [*controls, *settings], outputs, **QUIET)
+    parts["next"].click(went_on, [page.comparison_id, parts["prompt"], *settings], outputs, **QUIET)
+    parts["stop"].click(lambda one: at(stop(page.api, one)), page.comparison_id, outputs, **QUIET)
     asked = [page.comparison_id.change, parts["timer"].tick]
     gr.on(asked, lambda one: at(show(page.api, one)), page.comparison_id, outputs, **QUIET)
     page.blocks.load(opened, None, outputs, **QUIET)
     page.job_id.change(job_chosen, [page.job_id, page.comparison_id, parts["models"]], outputs, **QUIET)
+    page.chosen_models.change(
+        lambda ids: at(take(page.api, ids)) | {page.chosen_models: ""},
+        page.chosen_models,
+        [*outputs, page.chosen_models],
+        **QUIET,
+    )
     page.tab.select(
         lambda job_id, now: at(list_models(page.api, job_id, now, select=False)),
         [page.job_id, parts["models"]],
         outputs,
         **QUIET,
     )
+
+
+def _wire_votes(page: Page, parts: dict[str, Any], buttons: Mapping[str, gr.Button]) -> None:
+    outputs = list(parts.values())
+    for choice, button in buttons.items():
+
+        def pressed(comparison_id: str, choice: str = choice) -> dict[Any, Any]:
+            return named(parts, vote(page.api, comparison_id, choice))
+
+        button.click(pressed, page.comparison_id, outputs, **QUIET)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ui.page import Page
-from ui.tabs import compare, jobs, progress, submit
+from ui.tabs import compare, jobs, models, progress, submit
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,5 @@ TABS: Sequence[TabSpec] = (
     TabSpec("jobs", "Jobs", jobs.build),
     TabSpec("progress", "Progress", progress.build),
     TabSpec("compare", "Compare", compare.build),
+    TabSpec("models", "Models", models.build),
 )

@@ -26,9 +26,10 @@ def pieces(tokenizer: PreTrainedTokenizerBase, token_ids: Sequence[int], text: s
 
 def label(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:
     """A single token by itself, for a list of candidates: its text, or the vocabulary's spelling of a part of a
-    character or a special token."""
+    character, a control character or a special token."""
     alone = tokenizer.decode([token_id], skip_special_tokens=True)
-    return alone if alone and _UNFINISHED not in alone else spelling(tokenizer, token_id)
+    is_readable = bool(alone) and _UNFINISHED not in alone and (alone.isspace() or alone.strip().isprintable())
+    return alone if is_readable else spelling(tokenizer, token_id)
 
 
 def spelling(tokenizer: PreTrainedTokenizerBase, token_id: int) -> str:

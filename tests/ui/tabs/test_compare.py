@@ -8,7 +8,7 @@ from tests.ui.conftest import SeededService
 from ui.client import StillhouseClient
 from ui.tabs import compare
 
-SETTINGS: dict[str, Any] = {"max_new_tokens": 16.0, "temperature": 0.5, "top_p": 1, "seed": 3}
+SETTINGS: dict[str, Any] = {"max_new_tokens": 16.0, "temperature": 0.5, "top_p": 1, "seed": 3, "template": "auto"}
 
 
 @pytest.fixture
@@ -25,6 +25,7 @@ def test_request_has_one_setting_for_all_and_no_empty_system_prompt() -> None:
         "temperature": 0.5,
         "top_p": 1,
         "seed": 3,
+        "template": "auto",
     }
     assert compare.request_of("why?", "Be brief.", ["a"], SETTINGS)["messages"][0]["role"] == "system"
 
@@ -88,3 +89,55 @@ def test_controls_come_back_from_the_stored_request(api: StillhouseClient, seede
     restored = compare.restore(api, seeded.ids.comparison)
     assert (restored["prompt"], restored["system"], restored["seed"]) == ("Why is the sky blue?", "", 0)
     assert len(restored["models"]["value"]) == 3
+
+
+def test_a_blind_comparison_is_of_two_and_says_nothing_before_the_vote(
+    api: StillhouseClient, nobody: StillhouseClient, three: list[str]
+) -> None:
+    assert "choose two" in compare.start(nobody, "why?", "", three, SETTINGS, blind=True)["note"]
+    started = compare.start(api, "why?", "", three[:2], SETTINGS, blind=True)
+    stored = api.comparison(started["id"])
+    assert (stored.hidden, list(stored.request.model_ids)) == (True, ["A", "B"])
+    restored = compare.restore(api, started["id"])
+    assert restored["blind"]
+    assert "value" not in restored["models"]
+
+
+def test_a_vote_reveals(api: StillhouseClient, seeded: SeededService, three: list[str]) -> None:
+    before = compare.show(api, seeded.ids.blind)
+    assert before["votes"].visible
+    assert not before["next"].visible
+    assert before["ended"] == ""
+    assert "Student" not in before["panes"]
+    assert "3b3b3b" not in before["panes"]
+    after = compare.vote(api, seeded.ids.blind, "b")
+    assert not after["votes"].visible
+    assert after["ended"] == seeded.ids.blind
+    assert "You said: B is better" in after["panes"]
+    assert "3b3b3b" in after["panes"]
+    assert "conflict" in compare.vote(api, seeded.ids.blind, "a")["note"]
+
+
+def test_buttons_follow_the_status(api: StillhouseClient, seeded: SeededService, three: list[str]) -> None:
+    ended = compare.show(api, seeded.ids.comparison)
+    assert (ended["stop"].visible, ended["next"].visible) == (False, True)
+    started = compare.start(api, "why?", "", three, SETTINGS)
+    assert compare.show(api, started["id"])["stop"].visible
+    compare.stop(api, started["id"])
+    stopped = compare.show(api, started["id"])
+    assert not stopped["timer"].active
+    assert not stopped["stop"].visible
+
+
+def test_a_conversation_goes_on_with_each_models_own_answer(api: StillhouseClient, seeded: SeededService) -> None:
+    started = compare.go_on(api, seeded.ids.comparison, "And at night?", SETTINGS)
+    found = api.comparison(started["id"])
+    said = {answer.model_id: answer.text for answer in api.comparison(seeded.ids.comparison).answers}
+    for model_id in found.request.model_ids:
+        assert [turn.content for turn in found.history[model_id]] == ["Why is the sky blue?", said[model_id]]
+    assert "prompt" in compare.go_on(api, seeded.ids.comparison, "  ", SETTINGS)["note"]
+
+
+def test_models_sent_from_another_tab_are_chosen(api: StillhouseClient, three: list[str]) -> None:
+    assert compare.take(api, "") == {}
+    assert compare.take(api, f"{three[0]},mdl_gone,{three[2]}")["models"]["value"] == [three[0], three[2]]
