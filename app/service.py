@@ -18,7 +18,7 @@ import httpx
 from app.core.db.migrate import upgrade
 from app.core.errors import StillhouseError
 from app.core.settings import ServiceSettings
-from app.supervisor import Child, Supervisor
+from app.supervisor import MIN_UPTIME_S, Child, Supervisor
 
 READY_TIMEOUT_S = 180.0
 # Training takes every core it gets; on a small machine the API, the page and comparisons must still answer.
@@ -40,7 +40,9 @@ class NotReady(StillhouseError):
 
 
 @contextmanager
-def service(settings: ServiceSettings, *, processes: Sequence[Child] | None = None) -> Iterator[Supervisor]:
+def service(
+    settings: ServiceSettings, *, processes: Sequence[Child] | None = None, min_uptime_s: float = MIN_UPTIME_S
+) -> Iterator[Supervisor]:
     """Migrates the database, starts `processes` (default: all), yields when API and UI answer, ends all at exit.
 
     Raises PortTaken, NotReady, ChildFailed, or StopRequested when the user stops it meanwhile.
@@ -48,7 +50,8 @@ def service(settings: ServiceSettings, *, processes: Sequence[Child] | None = No
     _check_port(settings.host, settings.api_port, variable="STILLHOUSE_API_PORT")
     _check_port(settings.host, settings.ui_port, variable="STILLHOUSE_UI_PORT")
     upgrade(settings.resolved_database_url)
-    supervisor = Supervisor(children(settings) if processes is None else processes, logs=settings.home_folder / "logs")
+    processes = children(settings) if processes is None else processes
+    supervisor = Supervisor(processes, logs=settings.home_folder / "logs", min_uptime_s=min_uptime_s)
     with supervisor.running():
         _wait_ready(supervisor, settings)
         yield supervisor

@@ -4,7 +4,7 @@ Knows commands, process groups and log files. Does not know what the children do
 
 Own code because honcho's Manager reads its children's output through pipes: when a child is killed while its own
 children hold the pipe, it neither notices nor ends those. Here each child leads a process group, output goes to files,
-and what is ended is always the whole group.
+and what is ended is always the whole group. A guardian ends the groups of a supervisor that is killed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import FrameType
 from typing import IO
 
 from app.core.errors import StillhouseError
+from app.guardian import Guardian
 
 # A child that ends by itself sooner than this is broken, not unlucky: starting it again would only loop.
 MIN_UPTIME_S = 20.0
@@ -75,17 +76,20 @@ class Supervisor:
         self._min_uptime_s = min_uptime_s
         self._running: dict[str, _Running] = {}
         self._stop_signal: int | None = None
+        self._guardian: Guardian | None = None
 
     @contextmanager
     def running(self) -> Iterator[Supervisor]:
         """Starts the children; ends them, and whatever they started, on the way out. Main thread only."""
         with self._signals_noted():
+            self._guardian = Guardian()
             try:
                 for child in self._children:
                     self._start(child)
                 yield self
             finally:
                 self.stop()
+                self._guardian.close()
 
     def tick(self, seconds: float = 0.2) -> None:
         """Waits a moment and looks around. Raises StopRequested or ChildFailed; call it in every waiting loop."""
@@ -127,6 +131,8 @@ class Supervisor:
             start_new_session=True,
         )
         self._running[child.name] = _Running(child=child, process=process, log=log, started_at=time.monotonic())
+        if self._guardian is not None:
+            self._guardian.watch(process.pid)
         if child.nice:
             with suppress(ProcessLookupError):  # it may have ended already; `tick` will say so
                 os.setpriority(os.PRIO_PGRP, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + child.nice)
@@ -142,13 +148,14 @@ class Supervisor:
             file.write(f"--- {name} ended with status {status}; starting it again ---\n")
         self._start(ended.child)
 
-    @staticmethod
-    def _end(running: _Running) -> None:
+    def _end(self, running: _Running) -> None:
         """Kills every process that is left in the group, its leader included."""
         with suppress(ProcessLookupError, PermissionError):  # an empty group; macOS denies one of zombies
             os.killpg(running.process.pid, signal.SIGKILL)
         running.process.wait()
         running.log.close()
+        if self._guardian is not None:
+            self._guardian.forget(running.process.pid)
 
     @contextmanager
     def _signals_noted(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ import pytest
 
 from app.core.settings import ServiceSettings
 from app.service import children, service
-from app.supervisor import Supervisor
+from app.supervisor import MIN_UPTIME_S, Supervisor
 from tests.waiting import until
 
 ENDED = ("succeeded", "failed", "cancelled")
@@ -62,9 +62,16 @@ def free_port() -> int:
 
 @contextmanager
 def running_service(
-    home: Path, *, without: Sequence[str] = (), database_url: str = "", broker_url: str = ""
+    home: Path,
+    *,
+    without: Sequence[str] = (),
+    database_url: str = "",
+    broker_url: str = "",
+    training_workers: int = 1,
+    may_be_killed: bool = False,
 ) -> Iterator[RunningService]:
-    """The processes of `stillhouse up` but those in `without`; empty URLs mean the embedded default."""
+    """The processes of `stillhouse up` but those in `without`; empty URLs mean the embedded default. A process that
+    ends early fails the test, unless the test kills processes itself."""
     environment = {
         "STILLHOUSE_HOME": str(home),
         "STILLHOUSE_API_PORT": str(free_port()),
@@ -75,6 +82,7 @@ def running_service(
         "STILLHOUSE_LEASE_S": "6",
         "STILLHOUSE_SWEEP_S": "0.5",
         "OMP_NUM_THREADS": "1",
+        "STILLHOUSE_GPUS": ",".join(map(str, range(training_workers))) if training_workers > 1 else "",
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
@@ -82,7 +90,7 @@ def running_service(
         settings = ServiceSettings()
         wanted = [child for child in children(settings) if child.name not in without]
         with (
-            service(settings, processes=wanted) as supervisor,
+            service(settings, processes=wanted, min_uptime_s=0 if may_be_killed else MIN_UPTIME_S) as supervisor,
             httpx.Client(base_url=settings.resolved_api_url, timeout=30.0, trust_env=False) as http,
         ):
             yield RunningService(http=http, supervisor=supervisor, settings=settings)
