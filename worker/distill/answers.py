@@ -39,7 +39,10 @@ def answer_rows(
     batch_size: int,
     seed: int = 0,
 ) -> list[Answered]:
-    """`lm`'s answers, in the order of `rows`. The random numbers depend on `seed` alone, and no others are touched."""
+    """`lm`'s answers, in the order of `rows`.
+
+    The random numbers come from `seed` alone, and no others are touched; which row gets which depends on `batch_size`.
+    """
     answers = dict(
         write_responses(
             lm,
