@@ -119,7 +119,12 @@ def delete(session: Session, model_id: str) -> Model:
         user = session.scalar(select(Job.id).where(Job.teacher_id == model_id).limit(1))
         if user is not None:
             raise Conflict(f"{model_id} is the teacher of {user} (and maybe more): delete those jobs first")
-    statement = update(Job).where(Job.student_id == model_id).values(student_id=None)
+    mine = Job.student_id == model_id
+    if (
+        running := session.scalar(select(Job.id).where(mine, Job.status.in_(("queued", "running", "paused"))))
+    ) is not None:
+        raise Conflict(f"{running} is making {model_id} anew: cancel that job, or wait for its end")
+    statement = update(Job).where(mine).values(student_id=None)
     session.execute(statement, execution_options={"synchronize_session": False})
     session.delete(model)
     session.flush()
