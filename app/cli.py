@@ -84,10 +84,16 @@ def migrate() -> None:
 
 
 @cli.command()
-def distill(config: Path, out: Path) -> None:
-    """Run one job description without any service: CONFIG is its JSON, OUT the folder for the student."""
+def distill(
+    config: Path, out: Path, fresh: Annotated[bool, typer.Option(help="Start anew; remove OUT's checkpoints.")] = False
+) -> None:
+    """Run one job description without any service: CONFIG is its JSON, OUT the folder for the student.
+
+    A run that was stopped or killed goes on when it is called again.
+    """
     # This program knows nothing of the worker; becoming it passes on signals and exit status by nature.
-    os.execv(sys.executable, [sys.executable, "-m", "worker.distill", str(config), str(out)])
+    arguments = [str(config), str(out), *(["--fresh"] if fresh else [])]
+    os.execv(sys.executable, [sys.executable, "-m", "worker.distill", *arguments])
 
 
 def _stay_up(console: Console, supervisor: Supervisor) -> NoReturn:

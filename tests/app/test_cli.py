@@ -85,8 +85,10 @@ def test_distill_leaves_a_student(
     environment: Mapping[str, str], tiny_teacher: Path, tiny_rows: Path, tmp_path: Path
 ) -> None:
     config = distill_config(tmp_path, tiny_teacher, tiny_rows, steps=1)
-    result = run("distill", str(config), str(tmp_path / "out"), environment=environment)
+    (tmp_path / "out/checkpoints/step-00000001").mkdir(parents=True)
+    result = run("distill", "--fresh", str(config), str(tmp_path / "out"), environment=environment)
     assert result.returncode == 0, result.stderr
+    assert "checkpoint_skipped" not in result.stdout
     assert (tmp_path / "out/student/model.safetensors").exists()
 
 

@@ -6,7 +6,7 @@ Every random number comes from a generator of its own, so an evaluation changes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -45,9 +45,11 @@ class Examiner:
     evaluation: EvaluationConfig
     batch_size: int
     chunk_positions: int | None
+    # Called before each round of sampling: an evaluation may take long, and someone may want to see that it is alive.
+    on_round: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, run: Assembly) -> Examiner:
+    def of(cls, run: Assembly, *, on_round: Callable[[], None] = lambda: None) -> Examiner:
         """As the job's description says."""
         return cls(
             teacher=run.teacher,
@@ -58,6 +60,7 @@ class Examiner:
             evaluation=run.config.evaluation,
             batch_size=run.config.training.batch_size,
             chunk_positions=run.chunk_positions,
+            on_round=on_round,
         )
 
     def examine(self, student: SplitModel) -> CheckUp:
@@ -108,6 +111,7 @@ class Examiner:
         return [self._answers(lm, rows, temperature=temperature, seed=seed) for seed in range(self.evaluation.seeds)]
 
     def _answers(self, lm: SplitModel, rows: Sequence[Row], *, temperature: float, seed: int) -> list[Answered]:
+        self.on_round()
         return answer_rows(
             lm,
             rows,

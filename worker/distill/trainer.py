@@ -113,7 +113,7 @@ class Trainer:
         self._emit = emit
         self._should_stop = should_stop
         self._stepper = Stepper(run)
-        self._examiner = Examiner.of(run)
+        self._examiner = Examiner.of(run, on_round=lambda: emit(PhaseProgress(phase="evaluating")))
         self._selection = Selection(run.config.evaluation)
         self._before: dict[str, float] = {}
         self._seconds_per_step = 0.0
