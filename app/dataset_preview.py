@@ -70,7 +70,7 @@ def _messages(row: DatasetRow) -> list[dict[str, str]]:
 
 def _trained_on(row: DatasetRow, request: PreviewIn) -> str | None:
     """The row's own response, unless the teacher is to write it."""
-    return row.response if request.responses == "given" else None
+    return row.response if request.responses != "teacher" else None
 
 
 def _tokens(

@@ -139,7 +139,11 @@ def _work(
     """Raises FileNotFoundError when the rows are gone."""
     longest = config.data.max_prompt_tokens + config.data.max_response_tokens
     stored = store.size(storage_key(dataset.id)) / dataset.rows - ROW_OVERHEAD_BYTES
-    missing = dataset.rows if config.data.responses == "teacher" else dataset.rows - dataset.rows_with_response
+    without = dataset.rows - dataset.rows_with_response
+    # Of `student` the held-out rows alone are completed.
+    missing = {"teacher": dataset.rows, "given": without, "student": min(without, config.data.dev_rows)}[
+        config.data.responses
+    ]
     read = max(stored, 0) / BYTES_PER_TOKEN + TEMPLATE_TOKENS
     return Work(
         config=config,

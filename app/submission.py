@@ -143,6 +143,8 @@ def _warnings(checked: Checked) -> Iterator[str]:
     without_response = dataset.rows - dataset.rows_with_response
     if config.data.responses == "given" and without_response:
         yield f"{without_response} of {dataset.rows} rows have no response; the teacher writes them before training"
+    if config.data.responses == "student" and without_response:
+        yield f"{without_response} of {dataset.rows} rows have no response; the student's samples alone use them"
     if config.data.responses == "teacher":
         yield f"the teacher writes all {dataset.rows} responses before training"
     context = min((facts.context for facts in (checked.teacher, checked.student) if facts.context), default=None)

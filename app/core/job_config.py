@@ -51,10 +51,10 @@ class _Data(Settings):
     template: Literal["chat", "alpaca", "plain"] = Field(
         "chat", description="chat: the tokenizer's own template; alpaca: '### Instruction'; plain: the text alone."
     )
-    responses: Literal["given", "teacher"] = Field(
+    responses: Literal["given", "teacher", "student"] = Field(
         "given",
-        description="given: the data's own responses, the teacher writes those that are missing; "
-        "teacher: the teacher writes them all.",
+        description="given: the data's own responses, the teacher writes those that are missing; teacher: the teacher "
+        "writes them all; student: rows without a response are prompts for the student's own samples only.",
     )
     dev_rows: int = Field(32, ge=1, description="Rows held out from the end of the data for evaluation.")
     max_prompt_tokens: int = Field(512, ge=1, description="A longer prompt is refused, never cut.")

@@ -23,7 +23,7 @@ class PreviewIn(Shape):
 
     teacher: str = Field(min_length=1, description="Hub id, local folder, or path of a .gguf file.")
     template: Literal["chat", "alpaca", "plain"] = "chat"
-    responses: Literal["given", "teacher"] = "given"
+    responses: Literal["given", "teacher", "student"] = "given"
     max_prompt_tokens: int = Field(512, ge=1)
     max_response_tokens: int = Field(256, ge=1)
     row: int = Field(1, ge=1, description="1-based row whose tokens are shown.")

@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from app.core.errors import BadDataset
 from app.core.events import Emit, PhaseProgress, RunStarted
 from app.core.job_config import DistillConfig, FileData
 from app.core.model_facts import check_models
@@ -127,8 +128,9 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
     teacher, student = _split_models(config, teacher_model, student_model)
     emit(PhaseProgress(phase="loading", done=2, total=2))
     stop_if_asked(should_stop, WHILE_LOADING)
-    rows = complete(
-        rows,
+    left = rows[: -data.dev_rows] if data.responses == "student" else []
+    completed = complete(
+        rows[len(left) :],
         teacher=teacher,
         encoder=encoder,
         settings=greedy(max_new_tokens=data.max_response_tokens, encoder=encoder, pad_id=pad_id),
@@ -138,10 +140,12 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
         should_stop=should_stop,
         kept=keeper.responses(),
     )
+    rows = [*left, *completed]
     if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
         chunk_positions = _chunk_positions(config, accelerator.device, student.vocabulary_size)
         fine_tuning.run(student, own_rows, phase="student_sft", chunk_positions=chunk_positions)
     train_rows, dev_rows = split(rows, dev_rows=data.dev_rows)
+    _check_answered(config, train_rows)
     spans = make_span_finder(config.losses, tokenizer=tokenizer, seed=config.training.seed)
     assembly = Assembly(
         config=config,
@@ -177,6 +181,15 @@ def _tuned(model: PreTrainedModel, rows: Sequence[Row], fine_tuning: FineTuning)
     chunk_positions = _chunk_positions(config, lm.device, size)
     fine_tuning.run(lm, rows, phase="teacher_sft", chunk_positions=chunk_positions)
     return model.requires_grad_(False)
+
+
+def _check_answered(config: DistillConfig, train_rows: Sequence[Row]) -> None:
+    if config.sampling.kind != "on_policy" and all(row.response_ids is None for row in train_rows):
+        raise BadDataset(
+            "no training row has a response, so only the student's own samples could be trained on; set sampling.kind "
+            "to on_policy, or let the teacher write responses (data.responses: given)",
+            "data.responses",
+        )
 
 
 def _check_context(

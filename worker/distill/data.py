@@ -77,7 +77,7 @@ def _row(number: int, line: str, config: FileData, encoder: PromptEncoder) -> Ro
     references = _references(number, raw)
     reference = references[0] if references else None
     response_ids = None
-    if reference and config.responses == "given":
+    if reference and config.responses != "teacher":
         response_ids = encoder.response(reference, max_tokens=config.max_response_tokens)
     return Row(number, prompt, prompt_ids, reference, response_ids, tuple(references[1:]))
 
@@ -115,7 +115,7 @@ def split(rows: Sequence[Row], *, dev_rows: int) -> tuple[list[Row], list[Row]]:
 
 
 def ground_truth(rows: Sequence[Row]) -> list[TokenSequence]:
-    """The rows' own responses as training sequences. Every row has one by now (the teacher wrote what was missing)."""
+    """The rows' own responses as training sequences. Every row that gets here has one."""
     return [TokenSequence(row.prompt_ids, row.response_ids or (), is_ground_truth=True) for row in rows]
 
 

@@ -65,6 +65,10 @@ class Stepper:
             accelerator=run.accelerator,
         )
         self._rows = RowOrder(run.train_rows, seed=training.seed)
+        answered = [row for row in run.train_rows if row.response_ids is not None]
+        # Prompts without a response are for the student's samples only (data.responses: student).
+        everyone = len(answered) == len(run.train_rows)
+        self._answered = self._rows if everyone else RowOrder(answered, seed=training.seed + 3)
         self.schedule = BatchSchedule(run.config.sampling, max_steps=training.max_steps, seed=training.seed + 1)
         self._generator = torch.Generator().manual_seed(training.seed + 2)
         self.clock = Clock()
@@ -95,6 +99,7 @@ class Stepper:
             "optimization": self.optimization.state(),
             "objective": trained_tensors(self._run.objective),
             "rows": self._rows.state(),
+            "answered": self._answered.state(),
             "schedule": self.schedule.state(),
             "generator": self._generator.get_state(),
             "num_fresh": self.num_fresh,
@@ -105,6 +110,7 @@ class Stepper:
         self.optimization.load(state["optimization"])
         set_tensors(self._run.objective, state["objective"])
         self._rows.load(state["rows"])
+        self._answered.load(state["answered"])
         self.schedule.load(state["schedule"])
         self._generator.set_state(state["generator"])
         self.num_fresh = state["num_fresh"]
@@ -130,7 +136,8 @@ class Stepper:
                 batch = run.batch(fresh.sequences)
             return Drawn(batch, source, fresh.teacher_hidden_ND, fresh.metrics, fresh.correction(step))
         with self.clock("data"):
-            sequences = self.schedule.buffer.draw(size) if source == "replay" else ground_truth(self._rows.take(size))
+            replayed = source == "replay"
+            sequences = self.schedule.buffer.draw(size) if replayed else ground_truth(self._answered.take(size))
             batch = run.batch(sequences)
         return Drawn(batch, source, None, {})
 

@@ -89,3 +89,14 @@ def test_bad_input_is_refused_with_the_field_and_the_cure(
 def test_a_stop_is_obeyed_while_loading(make_config: MakeConfig) -> None:
     with pytest.raises(Cancelled):
         load(make_config(), stop=True)
+
+
+def test_unanswered_rows_alone_need_the_students_samples(make_config: MakeConfig, tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "bare.jsonl", with_response=False)
+    data = {"path": str(rows), "responses": "student"}
+    with pytest.raises(BadDataset, match="no training row has a response") as caught:
+        assemble(make_config(data=data), emit=lambda event: None, should_stop=lambda: None)
+    assert caught.value.field == "data.responses"
+    on_policy = make_config(data=data, sampling={"kind": "on_policy", "max_new_tokens": 4})
+    run = assemble(on_policy, emit=lambda event: None, should_stop=lambda: None)
+    assert all(row.response_ids is None for row in run.train_rows)

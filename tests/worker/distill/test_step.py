@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from app.core.errors import NonFiniteLoss
+from tests.tiny_models import write_rows
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.assembly import assemble
 from worker.distill.export import weights_sha256
@@ -33,3 +36,28 @@ def test_the_terms_with_a_bad_gradient_are_named(
     with pytest.raises(NonFiniteLoss, match=r"step 5: the gradient is not finite.*" + blamed):
         Stepper(run).take(5)
     assert weights_sha256(run.student.model) == before
+
+
+def test_rows_without_a_response_are_prompts_of_the_students_samples_only(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    lines = write_rows(tmp_path / "rows.jsonl", 24).read_text().splitlines()
+    bare = write_rows(tmp_path / "bare.jsonl", 24, with_response=False).read_text().splitlines()
+    (tmp_path / "some.jsonl").write_text("\n".join([*lines[:8], *bare[8:]]) + "\n")
+    config = make_config(
+        data={"path": str(tmp_path / "some.jsonl"), "responses": "student", "dev_rows": 4},
+        sampling={"phi_start": 0.5},
+        training={"max_steps": 30, "batch_size": 6},
+    )
+    run = assemble(config, emit=lambda event: None, should_stop=lambda: None)
+    answered = {row.prompt_ids for row in run.train_rows if row.response_ids is not None}
+    assert len(answered) < len({row.prompt_ids for row in run.train_rows})
+    assert all(row.response_ids for row in run.held_out.rows)
+    stepper = Stepper(run)
+    seen: dict[str, set[bool]] = {}
+    for step in range(1, 16):
+        (drawn,) = stepper.take(step).window
+        for row in drawn.batch.input_ids_BT.tolist():
+            seen.setdefault(drawn.source, set()).add(any(tuple(row[: len(ids)]) == ids for ids in answered))
+    assert seen["ground_truth"] == {True}
+    assert seen["fresh"] == {True, False}
