@@ -7,7 +7,7 @@ ARGS ?=
 BENCH := .venv-bench
 BENCH_PACKAGES := trl
 
-.PHONY: demo up test lint migrate bench-parity clean
+.PHONY: demo up test lint migrate screenshots bench-parity clean
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 
@@ -28,6 +28,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Of the service that is up and its newest finished job; `make demo` makes both and leaves the service up.
+screenshots: $(VENV)/.dev
+	$(BIN)/python -m ui.screenshots docs/images $(ARGS)
 
 bench-parity: $(BENCH)/.bench
 	$(BENCH)/bin/python -W ignore -m benchmarks.parity $(ARGS)

@@ -8,6 +8,7 @@ validate them with it. Colours read on white and on near-black; style.css recolo
 
 from __future__ import annotations
 
+import html
 import importlib.resources
 import json
 from collections.abc import Sequence
@@ -85,7 +86,8 @@ def charts_value(runs: Sequence[Run], *, error_bins: Sequence[int] = ()) -> str:
             charts.append(_words(chart) | figure(chart, lines, revision=revision))
         if chart.key == "scrg" and any(error_bins):
             charts.append(_words(ERROR_POSITIONS) | histogram(error_bins, revision=revision))
-    return json.dumps(charts)
+    # Names of jobs are in it: no tag of theirs may look like one to whatever carries the value.
+    return json.dumps(charts).replace("<", "\\u003c")
 
 
 def _words(chart: Chart) -> dict[str, Any]:
@@ -107,9 +109,10 @@ def _lines(chart: Chart, names: Sequence[str], runs: Sequence[Run]) -> list[Line
 
 def _line_name(name: str, names: Sequence[str], run: Run, run_index: int, runs: Sequence[Run]) -> str:
     """The metric, the job, or both, as far as there are several of either."""
+    job = html.escape(run.name[:40], quote=False)  # plotly.js takes some tags for markup, and turns entities back
     if len(names) == 1 and len(runs) > 1:
-        return run.name[:40]
-    return label(name) if run_index == 0 else f"{label(name)} · {run.name[:40]}"
+        return job
+    return label(name) if run_index == 0 else f"{label(name)} · {job}"
 
 
 def figure(chart: Chart, lines: Sequence[Line], *, revision: str) -> dict[str, Any]:

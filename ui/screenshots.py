@@ -1,7 +1,8 @@
-"""Pictures of the page for README and docs: `python -m ui.screenshots URL OUT_FOLDER JOB_ID`.
+"""Pictures of every tab for README and docs: `make screenshots`, or `python -m ui.screenshots OUT_FOLDER [JOB_ID]`.
 
-Takes them from a running service and a job that has succeeded; for Compare it asks the job's models a real question.
-Needs Playwright (the `dev` extra) and the system's Chromium. Knows the page as a reader does, nothing of its inside.
+Takes them from the service that is up and a job of its that succeeded (the newest, if none is named); for Compare it
+asks the job's models a real question. Needs Playwright (the `dev` extra) and the system's Chromium. Knows the page as a
+reader does, nothing of its inside.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from app.core.settings import ServiceSettings
+from ui.client import ApiProblem, StillhouseClient, make_http
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -24,33 +28,43 @@ QUESTION = "What is the capital of Italy, and what is it known for?"
 ANSWERED_MS = 180_000
 
 
-def main(url: str, out: Path, job_id: str) -> None:
-    """Writes new-job, progress, samples, compare (also dark) and progress-phone .png into `out`."""
+def main(out: Path, job_id: str = "") -> None:
+    """Writes new-job, jobs, progress, samples, compare, models (.png), some also dark or as on a phone, into `out`."""
     from playwright.sync_api import sync_playwright
 
+    settings = ServiceSettings()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("No Chromium on the PATH; install it (Debian: apt-get install chromium) and run this again.")
+    job_id = job_id or newest_job(StillhouseClient(make_http(settings.resolved_api_url)))
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        take_all(browser, url.rstrip("/"), out, job_id)
+        take_all(browser, f"http://{settings.host}:{settings.ui_port}", out, job_id)
         browser.close()
+
+
+def newest_job(api: StillhouseClient) -> str:
+    """The id of the newest job that succeeded; ends the program when there is none."""
+    try:
+        jobs = api.jobs(limit=1, status="succeeded").data
+    except ApiProblem as problem:
+        sys.exit(f"{problem.detail} Start the service first: make up, or make demo.")
+    if not jobs:
+        sys.exit("No job has succeeded yet; make demo trains a real one.")
+    return jobs[0].id
 
 
 def take_all(browser: Browser, url: str, out: Path, job_id: str) -> None:
     job = f"{url}/?job={job_id}"
-    page = open_page(browser, f"{url}/", DESKTOP)
-    page.locator("#f-name textarea, #f-name input").fill("my first distillation")
-    page.locator("#f-teacher input").fill(TEACHER)
-    page.locator("#f-teacher input").press("Enter")
-    page.locator("#f-name textarea, #f-name input").click()
-    page.wait_for_timeout(1000)  # the job beside the form follows it
-    save(page, out / "new-job.png")
-
-    page = open_page(browser, f"{job}&tab=progress", DESKTOP)
-    drawn(page)
-    save(page, out / "progress.png")
+    new_job(browser, url, out)
+    for dark in (False, True):
+        page = open_page(browser, f"{url}/?tab=jobs", DESKTOP, dark=dark)
+        page.locator("#jobs tr[data-job]").first.wait_for()
+        save(page, out / f"jobs{'-dark' if dark else ''}.png")
+        page = open_page(browser, f"{job}&tab=progress", DESKTOP, dark=dark)
+        drawn(page)
+        save(page, out / f"progress{'-dark' if dark else ''}.png")
     page.get_by_role("tab", name="Samples").click()
     page.locator("#answers .sh-sample").first.wait_for()
     save(page, out / "samples.png")
@@ -61,15 +75,26 @@ def take_all(browser: Browser, url: str, out: Path, job_id: str) -> None:
     page.locator("#compare-go").click()
     page.locator("#panes .sh-numbers").nth(2).wait_for(timeout=ANSWERED_MS)
     save(page, out / "compare.png")
-    compared = page.url
-
-    page = open_page(browser, compared, DESKTOP, dark=True)
+    page = open_page(browser, page.url, DESKTOP, dark=True)
     page.locator("#panes .sh-numbers").nth(2).wait_for()
     save(page, out / "compare-dark.png")
 
+    page = open_page(browser, f"{job}&tab=models", DESKTOP)
+    page.locator("#models article").first.wait_for()
+    save(page, out / "models.png")
     page = open_page(browser, f"{job}&tab=progress", PHONE)
     drawn(page)
     save(page, out / "progress-phone.png")
+
+
+def new_job(browser: Browser, url: str, out: Path) -> None:
+    page = open_page(browser, f"{url}/", DESKTOP)
+    page.locator("#f-name textarea, #f-name input").fill("my first distillation")
+    page.locator("#f-teacher input").fill(TEACHER)
+    page.locator("#f-teacher input").press("Enter")
+    page.locator("#f-name textarea, #f-name input").click()
+    page.wait_for_timeout(1000)  # the job beside the form follows it
+    save(page, out / "new-job.png")
 
 
 def open_page(browser: Browser, url: str, viewport: Mapping[str, int], *, dark: bool = False) -> Page:
@@ -96,6 +121,6 @@ def save(page: Page, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit("usage: python -m ui.screenshots URL OUT_FOLDER JOB_ID")
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    if not 2 <= len(sys.argv) <= 3:
+        sys.exit("usage: python -m ui.screenshots OUT_FOLDER [JOB_ID]")
+    main(Path(sys.argv[1]), *sys.argv[2:])

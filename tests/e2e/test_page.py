@@ -1,6 +1,6 @@
 """The page in a real Chromium over a seeded database: what does not need a model to train.
 
-Sizes, hostile texts, curves that go on, timers that rest. The main job is in test_browser.py.
+Sizes, hostile texts, curves that go on, timers that rest, accessibility. The main job is in test_browser.py.
 """
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from app.core.db import events
 from app.core.db.session import make_engine, make_sessions
 from app.core.settings import ServiceSettings
 from tests.running_service import free_port
 from tests.ui.conftest import serving
-from tests.ui.seed import HOSTILE, Seeded, seed, step_events
+from tests.ui.seed import HOSTILE, HUGE, Seeded, seed, step_events
+from tests.waiting import until
 from ui.main import serve
 
 pytestmark = pytest.mark.browser
 SIZES = {"desktop": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+
+PATIENCE_MS = 90_000  # nothing here is about speed, and the machine may be busy
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +72,7 @@ def open_page(url: str, browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(f"{url}/{query}")
         page.wait_for_function("window.stillhouse && stillhouse.addressRead")
         return page
@@ -75,16 +82,116 @@ def open_page(url: str, browser: Browser) -> Iterator[Callable[..., Page]]:
         context.close()
 
 
-def test_nothing_is_wider_than_the_screen(open_page: Callable[..., Page], ids: Seeded, size: str) -> None:
-    page = open_page(f"?tab=progress&job={ids.hostile}&cmp={ids.comparison}", size=size)
+TABS = ("New job", "Jobs", "Progress", "Samples", "Events", "Description", "Compare", "Models", "Curves")
+# Elements whose own text is wider than they are, where that can be seen: an ellipsis or a scroll bar is meant.
+CLIPPED = """() => [...document.querySelectorAll('.gradio-container *')].filter((one) => {
+  const style = getComputedStyle(one);
+  const hasText = [...one.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+  return hasText && one.offsetParent && one.clientWidth > 1 && !one.closest('svg, .cm-editor, .sh-hidden')
+    && ['hidden', 'clip'].includes(style.overflowX) && style.textOverflow !== 'ellipsis'
+    && one.scrollWidth > one.clientWidth + 1;
+}).map((one) => one.outerHTML.slice(0, 200))"""
+
+
+def choose(page: Page, tab: str) -> None:
+    """Opens a tab; those inside Progress need that one first."""
+    wanted = page.get_by_role("tab", name=tab, exact=True)
+    if tab in ("Samples", "Events", "Description", "Curves") and not wanted.is_visible():
+        choose(page, "Progress")
+    wanted.click()
+    page.wait_for_timeout(300)
+
+
+def test_nothing_is_wider_than_the_screen_or_cut_off(open_page: Callable[..., Page], ids: Seeded, size: str) -> None:
+    page = open_page(f"?tab=progress&job={ids.hostile}&with={ids.running}&cmp={ids.comparison}", size=size)
     page.locator("#charts .sh-chart").first.scroll_into_view_if_needed()
-    expect(page.locator("#charts .main-svg").first).to_be_visible(timeout=20_000)
-    for tab in ("New job", "Compare", "Progress", "Samples", "Events", "Description"):
-        page.get_by_role("tab", name=tab).click()
-        page.wait_for_timeout(300)
+    expect(page.locator("#charts .main-svg").first).to_be_visible()
+    for tab in TABS:
+        choose(page, tab)
         wide = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
         scrolled, shown = page.evaluate(wide)
         assert scrolled <= shown, tab
+        assert page.evaluate(CLIPPED) == [], tab
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_on_any_tab(open_page: Callable[..., Page], ids: Seeded, dark: bool) -> None:
+    page = open_page(f"?tab=progress&job={ids.running}&with={ids.succeeded}&cmp={ids.comparison}", dark=dark)
+    expect(page.locator("#charts .main-svg").first).to_be_visible()
+    found = {}
+    for tab in TABS:
+        choose(page, tab)
+        for broken in Axe().run(page).response["violations"]:
+            found[tab, broken["id"]] = [node["html"][:200] for node in broken["nodes"][:3]]
+    assert found == {}
+
+
+def test_a_resting_page_holds_at_most_one_connection(open_page: Callable[..., Page], ids: Seeded) -> None:
+    page = open_page("?tab=jobs")
+    page.reload()
+    running: set[Request] = set()
+    page.on("request", running.add)
+    page.on("requestfinished", running.discard)
+    page.on("requestfailed", running.discard)
+    page.reload()
+    page.wait_for_function("window.stillhouse && stillhouse.addressRead")
+    for tab in ("New job", "Jobs", "Progress", "Compare", "Models"):
+        choose(page, tab)
+        until(lambda: len(running) <= 1, tick=lambda: page.wait_for_timeout(100))
+
+
+def test_the_list_keeps_focus_and_open_dialogs_while_it_is_read_again(
+    open_page: Callable[..., Page], ids: Seeded
+) -> None:
+    page = open_page("?tab=jobs")
+    cancel = page.locator(f"tr[data-job={ids.running}] button.cancel")
+    cancel.focus()
+    with page.expect_response(lambda answer: "run/predict" in answer.url):
+        pass
+    page.wait_for_timeout(500)
+    expect(cancel).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Cancel this job?")).to_be_visible()
+    expect(page.get_by_role("button", name="Leave it")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(f"tr[data-job={ids.running}] .sh-chip")).to_have_text("running")
+
+
+def test_search_filter_and_their_address(open_page: Callable[..., Page], ids: Seeded) -> None:
+    page = open_page("?tab=jobs")
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(5)
+    page.locator("#jobs-q input, #jobs-q textarea").fill("12 layers")
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(1)
+    page.wait_for_url("**q=12+layers**")
+    page.reload()
+    expect(page.locator("#jobs tr[data-job]")).to_have_count(1)
+    expect(page.locator("#jobs-q input, #jobs-q textarea")).to_have_value("12 layers")
+    page.locator("#jobs-q input, #jobs-q textarea").fill("no such job")
+    expect(page.locator("#jobs")).to_contain_text("No job matches.")
+
+
+def test_a_chart_is_saved_as_csv_and_png_and_smoothing_is_only_for_the_eye(
+    open_page: Callable[..., Page], ids: Seeded
+) -> None:
+    page = open_page(f"?tab=progress&job={ids.succeeded}&with={ids.failed}")
+    expect(page.locator("#charts .main-svg").first).to_be_visible()
+    expect(page.locator("#config-diff")).to_contain_text("training.batch_size")
+    page.locator("#smoothing input[type=number]").fill("0.9")
+    page.keyboard.press("Tab")
+    page.wait_for_function("document.querySelector('.js-plotly-plot').data.some((trace) => trace.opacity < 1)")
+    with page.expect_download() as csv:
+        page.get_by_role("button", name="Download as CSV: Training losses").click()
+    assert csv.value.suggested_filename == f"{ids.succeeded}-loss.csv"
+    head, *lines = Path(csv.value.path()).read_text().splitlines()
+    assert head.startswith(f'"step","loss/total@{ids.succeeded}"')
+    assert len(lines) == 100
+    measured = {line.split(",")[0]: float(line.split(",")[1]) for line in lines}
+    shown = page.evaluate("document.querySelector('.js-plotly-plot').data[0].y")
+    assert list(measured.values()) == shown
+    with page.expect_download() as png:
+        page.get_by_role("button", name="Download as PNG: Training losses").click()
+    assert Path(png.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
 def test_hostile_names_prompts_and_answers_stay_text(open_page: Callable[..., Page], ids: Seeded) -> None:
@@ -92,6 +199,8 @@ def test_hostile_names_prompts_and_answers_stay_text(open_page: Callable[..., Pa
     expect(page.locator("#job-head h2")).to_have_text(HOSTILE)
     page.get_by_role("tab", name="Samples").click()
     expect(page.locator("#answers h4").last).to_have_text(HOSTILE)
+    expect(page.locator("#answers dd").first).to_contain_text("the the sky sky")
+    expect(page.locator("#answers .sh-sample").last.locator("dd").first).to_have_text(HOSTILE + HUGE)
     page.get_by_role("tab", name="Compare").click()
     expect(page.locator("#panes .sh-answer").nth(1)).to_have_text(HOSTILE * 3)
     assert page.locator("#panes script, #panes img, #panes .sh-answer a, #answers img, #job-head img").count() == 0
@@ -102,7 +211,7 @@ def test_curves_go_on_in_place_and_keep_the_readers_zoom(
     open_page: Callable[..., Page], home: Path, ids: Seeded
 ) -> None:
     page = open_page(f"?tab=progress&job={ids.running}")
-    expect(page.locator("#charts .main-svg").first).to_be_visible(timeout=20_000)
+    expect(page.locator("#charts .main-svg").first).to_be_visible()
     page.evaluate(
         "() => { const plot = document.querySelector('.js-plotly-plot'); plot.mine = true;"
         "return Plotly.relayout(plot, {'xaxis.range[0]': 10, 'xaxis.range[1]': 20}); }"
@@ -112,7 +221,7 @@ def test_curves_go_on_in_place_and_keep_the_readers_zoom(
         told = [event for step in (47, 48) for event in step_events(step, Random(step))]
         events.append(session, job_id=ids.running, attempt=1, events=told, now=datetime.now(UTC))
     engine.dispose()
-    expect(page.locator("#job-head .sh-tile b").first).to_have_text("48", timeout=20_000)
+    expect(page.locator("#job-head .sh-tile b").first).to_have_text("48")
     page.wait_for_function("document.querySelector('.js-plotly-plot').data[0].x.at(-1) === 48")
     plot = page.evaluate(
         "() => { const plot = document.querySelector('.js-plotly-plot');"
@@ -128,7 +237,7 @@ def test_an_ended_job_is_not_asked_for_again(open_page: Callable[..., Page], ids
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.wait_for_timeout(6000)
-    assert len(asked) <= 1  # the slow list
+    assert len(asked) <= 3  # the list of jobs and the slow looks
 
 
 def test_the_readers_theme_is_kept(open_page: Callable[..., Page]) -> None:
@@ -142,7 +251,7 @@ def test_the_readers_theme_is_kept(open_page: Callable[..., Page]) -> None:
 
 
 def test_rows_of_the_table_work_by_keyboard(open_page: Callable[..., Page], ids: Seeded) -> None:
-    page = open_page("?tab=progress")
+    page = open_page("?tab=jobs")
     page.locator(f"tr[data-job={ids.failed}] a").focus()
     page.keyboard.press("Enter")
     expect(page.locator("#job-head h2")).to_have_text("too large a batch")

@@ -74,6 +74,13 @@ def test_overlaid_runs_of_one_metric_are_named_by_their_jobs() -> None:
     assert len({trace["line"]["color"] for trace in chart["data"]}) == 2
 
 
+def test_a_jobs_name_is_no_markup_in_a_legend() -> None:
+    speed = [Series(name="train/tokens_per_s", points=[(1, 3.0)])]
+    value = charts_value([run(series=speed), run("job_2", speed, "<b>bold</b>")])
+    assert "<" not in value
+    assert json.loads(value)[0]["data"][1]["name"] == "&lt;b&gt;bold&lt;/b&gt;"
+
+
 def test_a_metric_that_only_the_other_run_has_is_shown_and_stacks_are_not_mixed() -> None:
     time = [Series(name="time/loss_s", points=[(1, 3.0)])]
     charts = json.loads(charts_value([run(), run("job_2", time)]))
