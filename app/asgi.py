@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from app.background import Repeated
+from app.cleaner import Cleaner
 from app.core.db.session import make_engine, make_sessions
 from app.core.queue import CeleryQueue, make_celery
 from app.core.settings import ServiceSettings
@@ -12,6 +14,8 @@ from app.deps import Services, utc_now
 from app.doorbell import Doorbell
 from app.main import create_app
 from app.sweeper import Sweeper
+
+CLEAN_S = 900.0
 
 
 def build(settings: ServiceSettings) -> FastAPI:
@@ -38,7 +42,9 @@ def build(settings: ServiceSettings) -> FastAPI:
         clock=utc_now,
         free_bytes=services.store.free_bytes,
     )
-    return create_app(services=services, sweeper=sweeper)
+    cleaner = Cleaner.of(settings, sessions=sessions)
+    cleaning = Repeated(cleaner.clean_some, name="cleaner", pause_s=CLEAN_S)
+    return create_app(services=services, sweeper=sweeper, cleaning=cleaning)
 
 
 app = build(ServiceSettings())

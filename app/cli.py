@@ -1,4 +1,4 @@
-"""The `stillhouse` program: up, demo, distill, migrate.
+"""The `stillhouse` program: up, demo, distill, migrate, doctor, clean.
 
 Knows options, exit statuses and what is printed. Does not know processes (`app/service.py`) or the demo's story
 (`app/demo/run.py`).
@@ -6,25 +6,34 @@ Knows options, exit statuses and what is printed. Does not know processes (`app/
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from app.cleaner import Cleaner
 from app.core.db.migrate import upgrade
+from app.core.db.session import make_engine, make_sessions
 from app.core.errors import StillhouseError
 from app.core.settings import ServiceSettings
 from app.demo.api import DemoApi
 from app.demo.run import DATA, Demo, demo_job
 from app.demo.teacher import find_teacher
+from app.doctor import Finding, examine
 from app.service import api_url, service, ui_url
 from app.supervisor import StopRequested, Supervisor
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, help="Distills large language models, and shows it.")
 
@@ -84,6 +93,37 @@ def migrate() -> None:
 
 
 @cli.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+    """Look at database, broker, storage, workers, disks and devices; say what is wrong and what to do. Status 1 if
+    something has to be done."""
+    with _errors_told():
+        findings = examine(ServiceSettings())
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        _print_findings(findings)
+    raise typer.Exit(any(finding.level == "fail" for finding in findings))
+
+
+@cli.command()
+def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False) -> None:
+    """Remove what is older than the STILLHOUSE_KEEP_* settings allow, and files that belong to nothing."""
+    console = _console()
+    with _errors_told():
+        settings = ServiceSettings()
+        engine = make_engine(settings.resolved_database_url)
+        cleaner = Cleaner.of(settings, sessions=make_sessions(engine))
+        try:
+            removals = list(cleaner.find()) if dry_run else cleaner.clean()
+        finally:
+            engine.dispose()
+    for removal in removals:
+        console.print(f"{'would remove' if dry_run else 'removed'} {removal.what} ({removal.why})", soft_wrap=True)
+    if not removals:
+        console.print("Nothing to remove.")
+
+
+@cli.command()
 def distill(
     config: Path, out: Path, fresh: Annotated[bool, typer.Option(help="Start anew; remove OUT's checkpoints.")] = False
 ) -> None:
@@ -94,6 +134,16 @@ def distill(
     # This program knows nothing of the worker; becoming it passes on signals and exit status by nature.
     arguments = [str(config), str(out), *(["--fresh"] if fresh else [])]
     os.execv(sys.executable, [sys.executable, "-m", "worker.distill", *arguments])
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        told = Text(finding.message)
+        if finding.cure:
+            told.append(f"\n-> {finding.cure}", style="bold")
+        table.add_row(Text(finding.level, style=_STYLES[finding.level]), Text(finding.check), told)
+    _console().print(table)
 
 
 def _stay_up(console: Console, supervisor: Supervisor) -> NoReturn:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CollectorRegistry
 
+from app.background import Repeated
 from app.deps import Services
 from app.errors import install_error_handlers, problem_media_type
 from app.middleware import BodyLimit, RequestMetrics
@@ -49,18 +50,19 @@ ROUTERS = (
 )
 
 
-def create_app(*, services: Services, sweeper: Sweeper | None = None) -> FastAPI:
-    """The application. While it runs, `sweeper` does too (one process of several may go without)."""
+def create_app(*, services: Services, sweeper: Sweeper | None = None, cleaning: Repeated | None = None) -> FastAPI:
+    """The application. While it runs, `sweeper` and `cleaning` do too (one process of several may go without)."""
+    helpers = [helper for helper in (sweeper, cleaning) if helper is not None]
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        if sweeper is not None:
-            sweeper.start()
+        for helper in helpers:
+            helper.start()
         try:
             yield
         finally:
-            if sweeper is not None:
-                await run_in_threadpool(sweeper.stop)
+            for helper in helpers:
+                await run_in_threadpool(helper.stop)
             services.engine.dispose()
 
     app = FastAPI(

@@ -6,13 +6,13 @@ at once: each change is conditional, and a message too many does no harm.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import datetime
 
 import structlog
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.background import Repeated
 from app.core.db import comparisons, job_requests, job_sweeps, workers
 from app.core.queue import TRAINING_QUEUE
 from app.doorbell import Doorbell
@@ -40,16 +40,14 @@ class Sweeper:
         self._sweep_s = sweep_s
         self._clock = clock
         self._free_bytes = free_bytes
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        self._repeated = Repeated(self.sweep, name="sweeper", pause_s=sweep_s)
 
     def start(self) -> None:
-        self._thread.start()
+        self._repeated.start()
 
     def stop(self) -> None:
         """Returns when the thread has ended; a sweep that is under way is finished first."""
-        self._stopping.set()
-        self._thread.join()
+        self._repeated.stop()
 
     def sweep(self) -> None:
         """Re-queues what lost its worker or waited for disk space, then announces what waits unheard."""
@@ -80,10 +78,3 @@ class Sweeper:
         for job_id in enough:
             job_requests.resume(session, job_id=job_id, now=now)
         return enough
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._sweep_s):
-            try:
-                self.sweep()
-            except Exception as error:  # a database that is away comes back; the thread must outlive it
-                log.warning("sweep failed, the next one will try again", error=repr(error))

@@ -139,7 +139,7 @@ class EventOut(Shape):
 
 class Series(Shape):
     name: str
-    points: Sequence[tuple[int, float]] = Field(description="(step, value), down-sampled with the extremes kept.")
+    points: list[tuple[int, float]] = Field(description="(step, value), down-sampled with the extremes kept.")
 
 
 class MetricsOut(Shape):

@@ -12,6 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -75,6 +76,25 @@ class ArtifactStore:
         """The keys of all files in the folder at `key` and below, sorted; none where there is no such folder."""
         self._fs.invalidate_cache()
         return sorted(path.removeprefix(f"{self._root}/") for path in self._fs.find(self._path(key)))
+
+    def children(self, key: str) -> list[str]:
+        """Names of the files and folders directly in the folder at `key`, hidden ones too, sorted; none where there is
+        no such folder."""
+        self._fs.invalidate_cache()
+        path = self._path(key)
+        found = self._fs.ls(path, detail=True) if self._fs.isdir(path) else []
+        return sorted(PurePosixPath(entry["name"]).name for entry in found)
+
+    def changed_at(self, key: str) -> datetime | None:
+        """When the file at `key`, or the newest one in the folder at `key`, was last written. None: that is not known,
+        or it is gone meanwhile."""
+        path = self._path(key)
+        try:
+            paths = self._fs.find(path) or [path]
+            times = [self._fs.modified(path) for path in paths]
+        except (OSError, NotImplementedError):
+            return None
+        return max(time if time.tzinfo else time.replace(tzinfo=UTC) for time in times)
 
     def free_bytes(self) -> int | None:
         """Free space of a store that is a local folder; None for any other."""

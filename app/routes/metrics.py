@@ -15,17 +15,19 @@ from app.errors import problems
 router = APIRouter()
 
 
-@router.get("/v1/jobs/{job_id}/metrics", tags=["jobs"], responses=problems(404, 422))
+@router.get("/v1/jobs/{job_id}/metrics", tags=["jobs"], response_model=MetricsOut, responses=problems(404, 422))
 def read_metrics(
     services: ServicesDep,
     job_id: str,
     names: Annotated[list[str] | None, Query(description="Only these, e.g. loss/total; repeat for more.")] = None,
     max_points: Annotated[int, Query(ge=4, le=10_000, description="Of each curve.")] = 500,
-) -> MetricsOut:
+) -> Response:
     """One curve per metric, thinned out so that every peak stays."""
     with services.readers.begin() as session:
         jobs.get(session, job_id)
-        return MetricsOut(series=curves.read(session, job_id=job_id, names=names, max_points=max_points))
+        found = curves.read(session, job_id=job_id, names=names, max_points=max_points)
+    # Written here: FastAPI would look at each of ten thousand points in Python.
+    return Response(MetricsOut.model_construct(series=found).model_dump_json(), media_type="application/json")
 
 
 @router.get("/metrics", tags=["health"], response_class=Response)

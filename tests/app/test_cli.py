@@ -67,6 +67,32 @@ def test_setting_that_makes_no_sense_is_named(environment: Mapping[str, str]) ->
     assert "Traceback" not in result.stderr
 
 
+def test_doctor_says_what_to_do(environment: Mapping[str, str]) -> None:
+    sick = run("doctor", environment=environment)
+    assert sick.returncode == 1
+    assert "run `stillhouse migrate`" in " ".join(sick.stdout.split())
+    run("migrate", environment=environment)
+    well = run("doctor", "--json", environment=environment)
+    findings = json.loads(well.stdout)
+    assert well.returncode == 0, findings
+    levels = {finding["check"]: finding["level"] for finding in findings}
+    assert (levels["database"], levels["migrations"], levels["broker"]) == ("ok", "ok", "ok")
+    assert all(finding["cure"] for finding in findings if finding["level"] != "ok")
+
+
+def test_clean_removes_what_it_said_it_would(environment: Mapping[str, str]) -> None:
+    run("migrate", environment=environment)
+    orphan = Path(environment["STILLHOUSE_HOME"], "artifacts", "datasets", "ds_gone.jsonl")
+    orphan.parent.mkdir(parents=True)
+    orphan.write_text("{}")
+    assert run("clean", environment=environment).stdout == "Nothing to remove.\n"
+    os.utime(orphan, (0, 0))
+    assert "would remove datasets/ds_gone.jsonl" in run("clean", "--dry-run", environment=environment).stdout
+    assert orphan.exists()
+    assert "removed datasets/ds_gone.jsonl" in run("clean", environment=environment).stdout
+    assert not orphan.exists()
+
+
 def distill_config(folder: Path, teacher: Path, rows: Path, *, steps: int) -> Path:
     config = {
         "teacher": {"model": str(teacher)},

@@ -13,7 +13,6 @@ the last few points.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from sqlalchemy import FromClause, Select, delete, func, literal, select
@@ -43,7 +42,7 @@ def store(session: Session, *, job_id: str, values: Mapping[tuple[int, str], flo
     steps = {step for step, _ in values}
     if newest_before is not None:
         steps.add(newest_before)  # its stretch may be full now
-    _fill_ranges(session, job_id, steps, newest=max(steps))
+    fill_ranges(session, job_id, steps, newest=max(steps))
 
 
 def remove(session: Session, *, job_id: str) -> None:
@@ -52,17 +51,42 @@ def remove(session: Session, *, job_id: str) -> None:
     session.execute(delete(Metric).where(Metric.job_id == job_id))
 
 
+def remove_oldest(session: Session, *, job_id: str, steps: int) -> bool:
+    """Removes the points of the job's first `steps` steps, and after the last points the ranges. True when there was
+    anything to remove. For a job that ended: its curves are not to be read or stored to meanwhile."""
+    oldest = session.scalar(select(func.min(Metric.step)).where(Metric.job_id == job_id))
+    if oldest is None:
+        ranges = delete(MetricRange).where(MetricRange.job_id == job_id).returning(MetricRange.width)
+        return session.execute(ranges, execution_options={"synchronize_session": False}).first() is not None
+    session.execute(delete(Metric).where(Metric.job_id == job_id, Metric.step < oldest + steps))
+    return True
+
+
 def read(session: Session, *, job_id: str, names: Sequence[str] | None, max_points: int) -> list[Series]:
     """One curve per metric name (all names when `names` is None), in order of name. Each has at most `max_points`
     (>= 4) of the points that were measured: its first, last, lowest and highest, and the peaks between them."""
     newest = _newest_step(session, job_id)
     if newest is None:
         return []
-    ranges: dict[str, list[Sequence[Any]]] = {}
+    points: dict[str, list[Point]] = {}
+    last: dict[str, Point] = {}
     for query in _stretches(job_id, names, newest=newest, max_points=max_points):
-        for name, *points in session.execute(query):
-            ranges.setdefault(name, []).append(points)
-    return [Series(name=name, points=down_sample(_points(ranges[name]), max_points)) for name in sorted(ranges)]
+        for name, step, value, *of_range in session.execute(query):
+            curve = points.setdefault(name, [])
+            if of_range:
+                last_step, last_value, low_step, low, high_step, high = of_range
+                if not curve:
+                    curve.append((step, value))
+                curve += ((low_step, low), (high_step, high))
+                last[name] = last_step, last_value
+            else:
+                curve.append((step, value))
+                last[name] = step, value
+    return [
+        # Not validated: they are the database's own numbers, ten thousand of them.
+        Series.model_construct(name=name, points=down_sample(sorted({*points[name], last[name]}), max_points))
+        for name in sorted(points)
+    ]
 
 
 def down_sample(points: Sequence[Point], max_points: int) -> list[Point]:
@@ -83,23 +107,18 @@ def _newest_step(session: Session, job_id: str) -> int | None:
     return session.scalar(select(func.max(Metric.step)).where(Metric.job_id == job_id))
 
 
-def _points(ranges: Sequence[Sequence[Any]]) -> list[Point]:
-    """The lowest and highest point of each of one curve's `ranges` (values of _POINTS, in order of step), its first
-    and its last."""
-    extremes = chain.from_iterable(((row[4], row[5]), (row[6], row[7])) for row in ranges)
-    return sorted({(ranges[0][0], ranges[0][1]), (ranges[-1][2], ranges[-1][3]), *extremes})
-
-
 def _stretches(job_id: str, names: Sequence[str] | None, *, newest: int, max_points: int) -> Iterator[Select[Any]]:
     """What to read, in order of step: the narrowest ranges of which `max_points` cover the run; where their last full
-    one ends, narrower ones; at the end single points. Rows are a name and the values of _POINTS."""
+    one ends, narrower ones; at the end single points. Rows are a name and the values of _POINTS, for single points
+    only the first two."""
     width, start = 1, 0
     while newest >= width * max_points:
         width *= _FACTOR
     while width >= 1:
         source = _ranges(width)
         end = newest // width if width > 1 else newest + 1
-        query = select(source.c.name, *(source.c[column] for column in _POINTS)).order_by(source.c.bucket)
+        columns = _POINTS if width > 1 else _POINTS[:2]
+        query = select(source.c.name, *(source.c[column] for column in columns)).order_by(source.c.bucket)
         query = query.where(source.c.job_id == job_id, source.c.bucket >= start // width, source.c.bucket < end)
         yield query if names is None else query.where(source.c.name.in_(names))
         width, start = width // _FACTOR, end * width
@@ -114,7 +133,7 @@ def _ranges(width: int) -> FromClause:
     return select(Metric.job_id, step.label("bucket"), Metric.name, *points).subquery()
 
 
-def _fill_ranges(session: Session, job_id: str, steps: Collection[int], *, newest: int) -> None:
+def fill_ranges(session: Session, job_id: str, steps: Collection[int], *, newest: int) -> None:
     """Computes the ranges around `steps` that are full now, each width from the one before."""
     width = _FACTOR
     while width <= newest:

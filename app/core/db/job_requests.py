@@ -88,6 +88,7 @@ def queued(now: datetime) -> dict[str, object]:
         "not_before": None,
         "waiting_reason": None,
         "disk_needed_bytes": None,
+        "trimmed_at": None,
         "pause_requested": False,
         "error_code": None,
         "error_message": None,

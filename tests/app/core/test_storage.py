@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import uuid
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -83,3 +86,37 @@ def test_a_copy_that_fails_leaves_nothing_behind_its_name(tmp_path: Path) -> Non
     with pytest.raises(OSError, match="missing"):
         store.put_folder(tmp_path / "missing", "students/mdl_1")
     assert not store.exists("students/mdl_1")
+
+
+def test_a_folders_files_are_listed_and_fetched(store: ArtifactStore, tmp_path: Path) -> None:
+    assert store.files("checkpoints/job_1") == []
+    for name in ("1/a/x", "1/b", "2/c"):
+        with store.open(f"checkpoints/job_1/{name}", "wb") as file:
+            file.write(name.encode())
+    assert store.files("checkpoints/job_1/1") == ["checkpoints/job_1/1/a/x", "checkpoints/job_1/1/b"]
+    store.get_folder("checkpoints/job_1/1", tmp_path / "here")
+    assert (tmp_path / "here/a/x").read_bytes() == b"1/a/x"
+    with pytest.raises(FileNotFoundError):
+        store.get_folder("checkpoints/job_1/9", tmp_path / "there")
+
+
+def test_a_folder_has_a_path_and_free_space(tmp_path: Path) -> None:
+    store = ArtifactStore(f"file://{tmp_path / 'not' / 'yet'}")
+    assert store.local_folder("a/b") == tmp_path / "not/yet/a/b"
+    assert store.free_bytes() == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.5)
+    elsewhere = ArtifactStore("memory://free")
+    assert (elsewhere.local_folder("a/b"), elsewhere.free_bytes()) == (None, None)
+
+
+def test_children_and_when_they_were_last_written(tmp_path: Path) -> None:
+    store = ArtifactStore(f"file://{tmp_path}")
+    assert store.children("students") == []
+    for key in ("students/b/deep/w", "students/b/c", "students/.a.partial", "datasets/d"):
+        with store.open(key, "wb") as file:
+            file.write(b"x")
+    os.utime(tmp_path / "students/b/c", (1000, 1000))
+    os.utime(tmp_path / "students/b/deep/w", (2000, 2000))
+    assert store.children("students") == [".a.partial", "b"]
+    assert store.changed_at("students/b") == datetime.fromtimestamp(2000, UTC)
+    assert store.changed_at("students/b/c") == datetime.fromtimestamp(1000, UTC)
+    assert store.changed_at("students/none") is None
