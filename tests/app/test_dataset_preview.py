@@ -65,6 +65,7 @@ def test_what_is_cut_or_too_long_is_counted(tiny_teacher: Path) -> None:
 
 
 def test_responses_that_the_teacher_will_write_are_not_shown(tiny_teacher: Path) -> None:
+    assert any(token.in_loss for token in preview(lines(), asked(tiny_teacher, responses="student")).tokens)
     found = preview(lines(), asked(tiny_teacher, responses="teacher"))
     assert not any(token.in_loss for token in found.tokens)
     assert found.response_lengths is None

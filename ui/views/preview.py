@@ -27,7 +27,7 @@ def rows_preview(rows: Sequence[DatasetRow]) -> str:
 
 def _row(number: int, row: DatasetRow) -> str:
     turns = [(message.get("role", ""), message.get("content", "")) for message in row.messages]
-    turns.append(("response", row.response if row.response is not None else "(none: the teacher writes it)"))
+    turns.append(("response", row.response if row.response is not None else "(none in the data)"))
     said = "".join(f'<dt>{esc(role)}</dt><dd dir="auto">{_short(text)}</dd>' for role, text in turns)
     return f'<article class="sh-sample"><h4>Row {number}</h4><dl>{said}</dl></article>'
 
@@ -46,7 +46,7 @@ def tokens_preview(found: PreviewOut, *, max_prompt_tokens: int, max_response_to
     answer = (
         f"{counted:,} underlined ones carry loss"
         if counted
-        else "the teacher writes the response, so none carry loss yet"
+        else "no response is in the data to use, so none carry loss yet"
     )
     return (
         f"<h4>Row {found.row} as the model reads it</h4>"

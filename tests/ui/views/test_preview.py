@@ -34,9 +34,9 @@ def test_text_of_tokens_and_rows_stays_text() -> None:
     assert "…" in html
 
 
-def test_a_row_without_response_says_who_writes_it() -> None:
-    assert "the teacher writes it" in rows_preview([DatasetRow(messages=[{"role": "user", "content": "a"}])])
-    assert "the teacher writes the response" in tokens_preview(found(TokenOut(id=1, text="a", in_loss=False)), **LIMITS)
+def test_a_row_without_response_says_so() -> None:
+    assert "(none in the data)" in rows_preview([DatasetRow(messages=[{"role": "user", "content": "a"}])])
+    assert "none carry loss yet" in tokens_preview(found(TokenOut(id=1, text="a", in_loss=False)), **LIMITS)
 
 
 def test_a_very_long_row_is_cut_on_the_page_and_says_so() -> None:
