@@ -86,6 +86,19 @@ def make_tiny_model(
     return folder
 
 
+def never_ending(folder: Path) -> Path:
+    """Changes a tied model so that greedy answers go on for ever: the end-of-text token's logit is 0, and the largest
+    of some hundred random ones is above that."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[model.config.eos_token_id] = 0
+    model.save_pretrained(folder)
+    return folder
+
+
 def write_rows(path: Path, rows: int = 24, *, with_response: bool = True) -> Path:
     """Canonical JSONL rows of short, varied sentences."""
     words = WORDS.split()

@@ -74,6 +74,7 @@ def take_all(browser: Browser, url: str, out: Path, job_id: str) -> None:
     page.locator("#compare-prompt textarea").fill(QUESTION)
     page.locator("#compare-go").click()
     page.locator("#panes .sh-numbers").nth(2).wait_for(timeout=ANSWERED_MS)
+    page.wait_for_function("!document.querySelector('#panes [aria-busy]')", timeout=ANSWERED_MS)
     save(page, out / "compare.png")
     page = open_page(browser, page.url, DESKTOP, dark=True)
     page.locator("#panes .sh-numbers").nth(2).wait_for()

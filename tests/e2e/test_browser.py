@@ -171,6 +171,7 @@ def compare(page: Page, house: RunningService, job_id: str) -> None:
     page.locator("#compare-prompt textarea").fill("the small brown dog")
     page.locator("#compare-go").click()
     expect(page.locator("#panes .sh-numbers")).to_have_count(3, timeout=LONG_MS)
+    expect(page.locator("#panes [aria-busy]")).to_have_count(0, timeout=LONG_MS)
     kinds = page.locator("#panes header span").all_inner_texts()
     assert kinds == ["Teacher", "Untrained student", "Student"]
     hashes = page.locator("#panes .sh-numbers code").all_inner_texts()

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import torch
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import comparisons, jobs, models
+from app.core.compare_schemas import BatchIn, ComparisonIn, DivergenceIn
+from app.core.db import batches, comparison_view, comparisons, divergences, jobs, models
 from app.core.db.tables import Comparison
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
-from app.core.compare_schemas import ComparisonIn
 from app.core.storage import ArtifactStore
+from tests.tiny_models import make_tiny_model, never_ending
+from tests.waiting import until
 from worker.comparisons import ComparisonRunner
 from worker.distill.compare import ModelCache
+from worker.distill.export import weights_sha256
+from worker.distill.models import load_model
+from worker.judging import work
 
 NOW = datetime.now(UTC)
 
@@ -59,6 +68,38 @@ def model_ids(
             now=NOW,
         )
         return [teacher.id, untrained.id, student_id]
+
+
+@pytest.fixture
+def long_pair(sessions: sessionmaker[Session], tmp_path: Path) -> Sequence[str]:
+    """Two models that can write for long."""
+    with sessions.begin() as session:
+        return [
+            models.ensure_teacher(
+                session,
+                source=str(never_ending(make_tiny_model(tmp_path / str(seed), seed=seed, context=4200))),
+                parameters=None,
+                now=NOW,
+            ).id
+            for seed in (1, 2)
+        ]
+
+
+def seldom() -> None:
+    """Every look takes SQLite's one lock, and with all threads of this test behind one interpreter's lock, a busy
+    loop would keep the recorder out."""
+    time.sleep(0.4)
+
+
+@contextmanager
+def working(runner: ComparisonRunner) -> Iterator[None]:
+    """The runner does what is queued, in a thread."""
+    thread = threading.Thread(target=runner.run_next, kwargs={"worker": "w"})
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def ask(sessions: sessionmaker[Session], model_ids: Sequence[str], *, max_new_tokens: int = 6) -> str:
@@ -146,3 +187,116 @@ def test_lost_claim_writes_nothing(
     ComparisonRunner(sessions=sessions, store=store, cache=SlowCache, heartbeat_s=0.05).run_next(worker="w")
     found = read(sessions, comparison_id)
     assert (found.status, found.worker, found.answers) == ("running", "other", [])
+
+
+def test_answers_are_readable_while_they_are_written(
+    runner: ComparisonRunner, sessions: sessionmaker[Session], long_pair: Sequence[str]
+) -> None:
+    """Both models are seen writing, a token each in turn; a stop keeps what there is and acts long before the end."""
+    comparison_id = ask(sessions, long_pair, max_new_tokens=4000)
+    with working(runner):
+        until(lambda: len(read(sessions, comparison_id).answers) == 2, timeout_s=120, tick=seldom)
+        partial = read(sessions, comparison_id)
+        assert partial.status == "running"
+        assert [answer["finish"] for answer in partial.answers] == [None, None]
+        assert abs(partial.answers[0]["tokens"] - partial.answers[1]["tokens"]) <= 1
+        with sessions.begin() as session:
+            comparisons.request_cancel(session, comparison_id=comparison_id, now=NOW)
+        until(lambda: read(sessions, comparison_id).status == "cancelled", timeout_s=120, tick=seldom)
+    found = read(sessions, comparison_id)
+    for answer in found.answers:
+        assert answer["finish"] == "cancelled"
+        assert answer["tokens"] < 4000
+        assert len(found.token_ids[answer["model_id"]]) == answer["tokens"]
+
+
+def test_a_pane_never_shows_other_weights_than_its_models(
+    runner: ComparisonRunner,
+    sessions: sessionmaker[Session],
+    store: ArtifactStore,
+    model_ids: Sequence[str],
+    tiny_teacher: Path,
+) -> None:
+    """The hash is of what was read for the answer; files that are not those the job stored are not asked at all."""
+    comparison_id = ask(sessions, model_ids)
+    runner.run_next(worker="w")
+    hashes = [answer["weights_sha256"] for answer in read(sessions, comparison_id).answers]
+    stored = [str(tiny_teacher), str(store.local_path(models.storage_key(model_ids[2])))]
+    device = torch.device("cpu")
+    assert [hashes[0], hashes[2]] == [weights_sha256(load_model(folder, device=device)) for folder in stored]
+    with sessions.begin() as session:
+        models.get(session, model_ids[2]).weights_sha256 = hashes[0]
+    comparison_id = ask(sessions, model_ids)
+    runner.run_next(worker="w")
+    found = read(sessions, comparison_id)
+    assert (found.status, found.error_code, found.answers) == ("failed", "conflict", [])
+    assert model_ids[2] in found.error_message
+
+
+def test_a_later_turn_is_asked_after_the_models_own_answer(
+    runner: ComparisonRunner, sessions: sessionmaker[Session], model_ids: Sequence[str]
+) -> None:
+    first = ask(sessions, model_ids)
+    runner.run_next(worker="w")
+    request = ComparisonIn.model_validate(
+        {
+            "model_ids": model_ids,
+            "messages": [{"role": "user", "content": "and"}],
+            "max_new_tokens": 2,
+            "previous_id": first,
+        }
+    )
+    with sessions.begin() as session:
+        second = comparisons.create(session, request=request, now=NOW).id
+    runner.run_next(worker="w")
+    before, after = read(sessions, first), read(sessions, second)
+    assert after.status == "succeeded"
+    tokens = [answer["tokens"] for answer in before.answers]
+    longer = [b["prompt_tokens"] - a["prompt_tokens"] for a, b in zip(before.answers, after.answers, strict=True)]
+    assert all(grown > 0 for grown in longer)
+    assert tokens == [len(before.token_ids[model_id]) for model_id in model_ids]
+
+
+def test_a_reading_joins_to_the_answer_and_is_kept_with_its_hashes(
+    runner: ComparisonRunner, sessions: sessionmaker[Session], model_ids: Sequence[str]
+) -> None:
+    comparison_id = ask(sessions, model_ids, max_new_tokens=24)
+    runner.run_next(worker="w")
+    wanted = DivergenceIn(of=model_ids[2], teacher_id=model_ids[0], student_id=model_ids[2])
+    with sessions.begin() as session:
+        row, _ = divergences.ask(session, comparison_id=comparison_id, request=wanted, now=NOW)
+    assert runner.run_next(worker="w") == row.id
+    with sessions.begin() as session:
+        found = comparison_view.as_divergence(divergences.get(session, row.id)).result
+    said = {answer["model_id"]: answer for answer in read(sessions, comparison_id).answers}
+    assert found is not None
+    assert "".join(token.text for token in found.tokens) == found.text == said[model_ids[2]]["text"]
+    assert len(found.tokens) == said[model_ids[2]]["tokens"]
+    assert found.teacher_weights_sha256 == said[model_ids[0]]["weights_sha256"]
+    assert found.student_weights_sha256 == said[model_ids[2]]["weights_sha256"]
+    # The answer was greedy, so at every place the student's first candidate is what it said.
+    assert all(token.student_probability == token.student_top[0].probability for token in found.tokens)
+    assert found.error_position is not None
+    assert found.tokens[found.error_position].mismatch
+
+
+def test_batch_rows_are_scored(
+    runner: ComparisonRunner, sessions: sessionmaker[Session], model_ids: Sequence[str]
+) -> None:
+    request = BatchIn(dataset_id="ds_1", model_ids=model_ids, max_new_tokens=6)
+    rows = [batches.DataRow(messages=[{"role": "user", "content": "the dog"}], reference="the dog sings")]
+    rows.append(batches.DataRow(messages=[{"role": "user", "content": "a bird"}], reference=None))
+    with sessions.begin() as session:
+        batch_id = batches.create(session, request=request, rows=rows, now=NOW)[0].id
+    asked = ask(sessions, model_ids)
+    assert runner.run_next(worker="w") == asked  # what somebody waits for, before the rows
+    assert work(runner, worker="w") == 2
+    with sessions.begin() as session:
+        first, second = batches.rows(session, batch_id)
+    assert [score.model_id for score in first.scores] == model_ids
+    assert all(score.rouge_l is not None for score in first.scores)
+    assert [score.rouge_l for score in second.scores] == [None] * 3
+    assert first.scores[0].kl is None
+    assert all(score.kl is not None and score.kl > 0 for score in first.scores[1:])
+    with sessions.begin() as session:
+        assert models.get(session, model_ids[2]).tokens_per_s is not None
