@@ -104,6 +104,10 @@ class DacKlLoss(_Loss):
     normalise: Literal["none", "renorm", "rest_bucket"] = Field(
         "rest_bucket", description="none: the paper's literal form; rest_bucket: what is clipped is one more class."
     )
+    divergence: Literal["forward", "reverse", "skew", "skew_reverse"] = Field(
+        "forward", description="What is clipped. forward: the paper's KL(teacher‖student); [ours] the others."
+    )
+    alpha: float = Field(0.1, gt=0, lt=1, description="[ours] Share of the first in the mixture of skewed divergences.")
     subnet_objective: Literal["density", "minimise", "fixed"] = Field(
         "density", description="[ours] What f_sub is trained for; fixed: the bounds below, no network."
     )

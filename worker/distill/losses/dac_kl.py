@@ -15,7 +15,7 @@ from torch import Tensor
 from app.core.loss_config import DacKlLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
 from worker.distill.losses.dac_subnet import Mask, QuantileNet, soft_mask
-from worker.distill.losses.divergence import top_classes
+from worker.distill.losses.divergence import log_mixture, top_classes
 from worker.distill.types import Batch
 
 Normalise = Literal["none", "renorm", "rest_bucket"]
@@ -49,12 +49,12 @@ class DacKl(Loss):
         own_mask = soft_mask(teacher_MC, lower_M, upper_M, kappa=config.kappa)
         mask = own_mask.with_floor(config.min_kept_mass)
         if config.subnet_objective == "density":
-            values_M = clipped_kl(teacher_MC, student_MC, mask.detach(), config.normalise)
-            gain_M = clipped_kl(teacher_MC, student_MC.detach(), own_mask, "rest_bucket")
+            values_M = clipped_kl(*self._compared(teacher_MC, student_MC), mask.detach(), config.normalise)
+            gain_M = clipped_kl(*self._compared(teacher_MC, student_MC.detach()), own_mask, "rest_bucket")
             cost_M = config.density_price * own_mask.kept_MJ.sum(-1) - gain_M
             values_M = values_M + (cost_M - cost_M.detach())  # f_sub's gradient, without a trace in the value
         else:
-            values_M = clipped_kl(teacher_MC, student_MC, mask, config.normalise)
+            values_M = clipped_kl(*self._compared(teacher_MC, student_MC), mask, config.normalise)
         return LossOutput(inputs.total(values_M), self._stats(inputs, teacher_MC, mask, lower_M, upper_M))
 
     def count(self, batch: Batch) -> int:
@@ -68,6 +68,16 @@ class DacKl(Loss):
             "collapsed (see dac_kl/lower and dac_kl/upper), or the teacher is nearly certain of every token; for a "
             "collapsed mask use subnet_objective 'density' or 'fixed', or lower density_price"
         )
+
+    def _compared(self, teacher_MC: Tensor, student_MC: Tensor) -> tuple[Tensor, Tensor]:
+        """The two distributions whose clipped KL is the loss: Eq. 8 has teacher and student [ours: the others]."""
+        config = self._config
+        first_MC, second_MC = teacher_MC, student_MC
+        if config.divergence in ("reverse", "skew_reverse"):
+            first_MC, second_MC = student_MC, teacher_MC
+        if config.divergence in ("skew", "skew_reverse"):
+            second_MC = log_mixture(first_MC, second_MC, config.alpha)
+        return first_MC, second_MC
 
     def _bounds(self, teacher_MC: Tensor, student_MC: Tensor) -> tuple[Tensor, Tensor]:
         if self.subnet is not None:
@@ -91,25 +101,25 @@ class DacKl(Loss):
         return {name: inputs.total(values_M) for name, values_M in values.items()}
 
 
-def clipped_kl(teacher_MC: Tensor, student_MC: Tensor, mask: Mask, normalise: Normalise) -> Tensor:
-    """The divergence [M] of the clipped distributions (Eq. 8), from the log-probabilities of the classes.
+def clipped_kl(first_MC: Tensor, second_MC: Tensor, mask: Mask, normalise: Normalise) -> Tensor:
+    """KL(first || second) [M] of the clipped distributions (Eq. 8), from the log-probabilities of the classes.
 
-    none         Eq. 8 literally: the mask scales p and q alike, so it cancels inside the logarithm:
+    none         Eq. 8 literally: the mask scales both alike, so it cancels inside the logarithm; with p and q,
                  `p_c log(p_c / q_c) + sum_k m_k p_k log(p_k / q_k)`, which can be negative.
     renorm       [ours] both clipped vectors are normalised to sum to one.
     rest_bucket  [ours] what is clipped, of each vector, is one more class; a proper KL, never above the full one.
     """
-    ratio_MC = teacher_MC - student_MC
-    target_M, beside_MJ = teacher_MC[:, 0].exp(), teacher_MC[:, 1:].exp() * mask.kept_MJ
+    ratio_MC = first_MC - second_MC
+    target_M, beside_MJ = first_MC[:, 0].exp(), first_MC[:, 1:].exp() * mask.kept_MJ
     kept_M = target_M * ratio_MC[:, 0] + (beside_MJ * ratio_MC[:, 1:]).sum(-1)
     if normalise == "none":
         return kept_M
     if normalise == "renorm":
-        teacher_kept_M, student_kept_M = _log_kept_mass(teacher_MC, mask), _log_kept_mass(student_MC, mask)
-        return kept_M / teacher_kept_M.exp() - (teacher_kept_M - student_kept_M)
-    teacher_rest_M = (teacher_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
-    student_rest_M = (student_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
-    return kept_M + teacher_rest_M.exp() * (teacher_rest_M - student_rest_M)
+        first_kept_M, second_kept_M = _log_kept_mass(first_MC, mask), _log_kept_mass(second_MC, mask)
+        return kept_M / first_kept_M.exp() - (first_kept_M - second_kept_M)
+    first_rest_M = (first_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
+    second_rest_M = (second_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
+    return kept_M + first_rest_M.exp() * (first_rest_M - second_rest_M)
 
 
 def _log_kept_mass(log_probs_MC: Tensor, mask: Mask) -> Tensor:

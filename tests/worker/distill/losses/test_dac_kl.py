@@ -36,6 +36,22 @@ def test_a_hand_computed_divergence(normalise, expected):
     assert dac(normalise=normalise, fixed_upper=0.75)[0] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("divergence", "expected"),
+    [
+        # KL(q || p) of (1/4, 1/4, rest 1/2) and (1/2, 1/4, rest 1/4)
+        ("reverse", 0.25 * math.log(1 / 2) + 0.5 * math.log(2)),
+        # alpha 1/2: the mixture is (3/8, 1/4, rest 3/8) both ways
+        ("skew", 0.5 * math.log(4 / 3) + 0.25 * math.log(2 / 3)),
+        ("skew_reverse", 0.25 * math.log(2 / 3) + 0.5 * math.log(4 / 3)),
+    ],
+)
+def test_other_divergences_are_clipped_the_same_way(divergence, expected):
+    total, stats = dac(fixed_upper=0.75, divergence=divergence, alpha=0.5)
+    assert total == pytest.approx(expected, abs=1e-6)
+    assert stats["kept_mass"] == pytest.approx(0.75, abs=1e-6)  # the mask is the teacher's whatever is clipped
+
+
 def test_the_stats_say_what_is_kept():
     _, stats = dac(fixed_upper=0.75)
     assert stats == pytest.approx(
@@ -133,16 +149,22 @@ def test_it_agrees_with_a_plain_loop_in_double(seed, size, top_k, bounds, kappa,
     sharpness=st.floats(0.1, 12),
     normalise=st.sampled_from(["renorm", "rest_bucket"]),
     objective=st.sampled_from(["density", "minimise", "fixed"]),
+    divergence=st.sampled_from(["forward", "reverse", "skew", "skew_reverse"]),
 )
 def test_normalised_forms_are_never_negative_nor_is_the_bucket_form_above_the_full_divergence(
-    seed, sharpness, normalise, objective
+    seed, sharpness, normalise, objective, divergence
 ):
     random = torch.Generator().manual_seed(seed)
     student, teacher = (sharpness * torch.randn(4, 20, generator=random) for _ in range(2))
     inputs = make_inputs(student, teacher)
-    loss = DacKl(DacKlLoss(normalise=normalise, subnet_objective=objective, top_k=8, hidden_size=4))
-    total = loss(inputs).total.item()
-    full = (inputs.teacher_probs_MV * (inputs.teacher_log_probs_MV - inputs.student_log_probs_MV)).sum().item()
+    config = DacKlLoss(normalise=normalise, subnet_objective=objective, divergence=divergence, top_k=8, hidden_size=4)
+    total = DacKl(config)(inputs).total.item()
+    first, second = inputs.teacher_log_probs_MV, inputs.student_log_probs_MV
+    if "reverse" in divergence:
+        first, second = second, first
+    if "skew" in divergence:
+        second = (0.1 * first.exp() + 0.9 * second.exp()).log()
+    full = (first.exp() * (first - second)).sum().item()
     assert total >= -1e-4
     if normalise == "rest_bucket":
         assert total <= full + 1e-4 + 1e-5 * full
