@@ -30,7 +30,7 @@ class RunningService:
     supervisor: Supervisor
     settings: ServiceSettings
 
-    def until(self, condition: Callable[[], object], *, timeout_s: float = 60.0) -> None:
+    def until(self, condition: Callable[[], object], *, timeout_s: float = 180.0) -> None:
         """Waits; fails as soon as a process of the service ends."""
         until(condition, timeout_s=timeout_s, tick=lambda: self.supervisor.tick(0.05))
 
@@ -44,7 +44,7 @@ class RunningService:
         with rows.open("rb") as file:
             return self.post("/v1/datasets", files={"file": file}, data={"name": "test"})["id"]
 
-    def wait_for_end(self, job_id: str, *, timeout_s: float = 90.0) -> Any:
+    def wait_for_end(self, job_id: str, *, timeout_s: float = 240.0) -> Any:
         """The job as it is once it ended."""
         self.until(lambda: self.get(f"/v1/jobs/{job_id}")["status"] in ENDED, timeout_s=timeout_s)
         return self.get(f"/v1/jobs/{job_id}")

@@ -17,8 +17,10 @@ import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 from app.core.job_config import DistillConfig
+from worker.distill.allocator import keep_freed_memory
 from worker.endings import as_told
 from worker.training import Stop, train_here
 
@@ -59,13 +61,14 @@ class Wishes:
             os._exit(1)  # the parent is gone: nobody would store what comes out
 
 
-def main() -> int:
+def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C and a service manager's stop reach the parent, which decides
     connection = Connection(int(sys.argv[1]))
     order: Order = connection.recv()
     _end_with(order.parent)
     wishes = Wishes(connection)
+    keep_freed_memory()
     try:
         student = train_here(
             order.config,
@@ -75,7 +78,7 @@ def main() -> int:
             should_stop=wishes.should_stop,
         )
     except BrokenPipeError:
-        return 1
+        os._exit(1)
     except Exception as error:
         told = as_told(error, log_name="training")
         if told is not error:
@@ -83,7 +86,9 @@ def main() -> int:
         connection.send(told)
     else:
         connection.send(student)
-    return 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # nothing is left to do: taking torch apart piece by piece would only keep the device for seconds
 
 
 def _end_with(parent: int) -> None:
@@ -94,4 +99,4 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import comparisons, jobs
-from app.core.queue import RecordingQueue
 from app.core.compare_schemas import ChatMessage, ComparisonIn
+from app.core.db import comparisons, jobs, workers
+from app.core.queue import RecordingQueue
 from app.deps import Services
 from app.sweeper import Sweeper
 from tests.app.conftest import Clock, make_config
@@ -73,6 +73,56 @@ def test_work_of_dead_workers_is_queued_again_and_announced_at_once(
         again = jobs.claim_next(session, worker="alive", now=clock())
         assert again is not None
         assert (again.job_id, again.attempt) == (waiting[0], 2)
+
+
+def test_a_job_that_waits_for_space_goes_on_when_there_is_enough(
+    services: Services, queue: RecordingQueue, clock: Clock, sessions: Sessions, waiting: tuple[str, str]
+) -> None:
+    free: list[int | None] = [None]
+    sweeper = Sweeper(
+        sessions=sessions,
+        doorbell=services.doorbell,
+        lease_s=60,
+        sweep_s=5,
+        clock=clock,
+        free_bytes=lambda: free[0],
+    )
+    full = {"status": "paused", "code": "disk_full", "message": "m", "disk_needed_bytes": 100}
+    with sessions.begin() as session:
+        jobs.claim_next(session, worker="w", now=clock())
+        jobs.finish(session, job_id=waiting[0], attempt=1, now=clock(), **full)
+    for free[0] in (None, 99):  # an object store does not say
+        sweeper.sweep()
+        assert queue.announced == []
+    free[0] = 100
+    sweeper.sweep()
+    assert queue.announced == [("stillhouse.train", waiting[0])]
+
+
+def test_a_job_that_fits_no_worker_says_so(
+    sweeper: Sweeper, clock: Clock, sessions: Sessions, waiting: tuple[str, str]
+) -> None:
+    def reason() -> str | None:
+        sweeper.sweep()
+        with sessions.begin() as session:
+            return jobs.as_shape(jobs.get(session, waiting[0])).waiting_reason
+
+    def report(memory_bytes: int, queue: str) -> None:
+        about = {"host": "h", "pid": 1, "device": "cpu", "versions": {}, "started_at": clock()}
+        worker = workers.WorkerReport(name=f"w@{queue}", queue=queue, memory_bytes=memory_bytes, **about)
+        with sessions.begin() as session:
+            workers.report(session, worker, now=clock())
+
+    with sessions.begin() as session:
+        jobs.get(session, waiting[0]).memory_bytes = 31 * 2**30
+    report(80 * 2**30, "comparing")
+    assert reason() == "no training worker reports itself"
+    report(24 * 2**30, "training")
+    assert reason() == "needs 31 GiB, the largest worker has 24 GiB"
+    report(80 * 2**30, "training")
+    assert reason() is None
+    clock.advance(61)  # it is not heard of any more
+    assert reason() == "no training worker reports itself"
 
 
 def test_the_thread_sweeps_survives_errors_and_ends(services: Services, queue: RecordingQueue, clock: Clock) -> None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import torch
 from pydantic import ValidationError
 
-from app.core.errors import BadDataset, Cancelled, NonFiniteLoss, OutOfMemory
+from app.core.errors import (
+    BadDataset,
+    Cancelled,
+    DiskFull,
+    Hung,
+    InternalError,
+    NonFiniteLoss,
+    NotFound,
+    OutOfMemory,
+    WorkerLost,
+)
 from app.core.job_config import TeacherConfig
-from worker.endings import Ending, ending
+from worker.endings import WORTH_ANOTHER_TRY, Ending, as_told, ending
+from worker.training import KilledForMemory
 
 
 def end(error: Exception) -> Ending:
@@ -39,6 +52,25 @@ def test_out_of_memory_names_what_to_lower(error: Exception) -> None:
     found = end(error)
     assert (found.status, found.code) == ("failed", OutOfMemory.code)
     assert "lower training.batch_size" in found.message
+
+
+def test_what_the_allocator_said_is_kept() -> None:
+    found = end(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB\nSee documentation"))
+    assert "Tried to allocate 2.00 GiB" in found.message
+    assert "documentation" not in found.message
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_wherever_it_shows(number: int) -> None:
+    told = as_told(OSError(number, "No space left on device", "/data/x"), log_name="training")
+    assert isinstance(told, DiskFull)
+    assert "/data/x" in str(told)
+
+
+def test_only_what_may_not_happen_again_is_worth_another_try() -> None:
+    assert all(isinstance(error("m"), WORTH_ANOTHER_TRY) for error in (WorkerLost, Hung, KilledForMemory))
+    for error in (OutOfMemory, NonFiniteLoss, BadDataset, NotFound, InternalError):
+        assert not isinstance(error("m"), WORTH_ANOTHER_TRY)
 
 
 def test_real_cpu_allocation_failure_is_recognised() -> None:

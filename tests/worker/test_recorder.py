@@ -16,7 +16,7 @@ from app.core.db.session import make_engine, make_sessions
 from app.core.errors import AttemptLost, Cancelled
 from app.core.events import Event, PhaseProgress
 from tests.waiting import until
-from worker.recorder import Recorder, in_transaction
+from worker.recorder import Recorder, Stop, in_transaction
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ class Writer:
     """Writes the events' `done` into the table; `wants_stop` and `error` are what the test sets meanwhile."""
 
     def __init__(self) -> None:
-        self.wants_stop = False
+        self.wants_stop: Stop | bool | None = None
         self.error: Exception | None = None
         self.batches: list[int] = []
 
-    def __call__(self, session: Session, events: Sequence[Event]) -> bool:
+    def __call__(self, session: Session, events: Sequence[Event]) -> Stop | bool | None:
         if self.error is not None:
             raise self.error
         for event in events:
@@ -96,13 +96,14 @@ def test_heartbeats_without_events(sessions: sessionmaker[Session]) -> None:
     assert sum(write.batches) == 0
 
 
-def test_wish_to_stop_reaches_the_work(sessions: sessionmaker[Session]) -> None:
+def test_wish_to_stop_reaches_the_work_and_may_be_taken_back(sessions: sessionmaker[Session]) -> None:
     write = Writer()
     with recorder(sessions, write, heartbeat_s=0.02) as running:
         until(lambda: len(write.batches) > 0)
         assert not running.should_stop()
-        write.wants_stop = True
-        until(running.should_stop)
+        for wish, told in ((True, "cancel"), ("pause", "pause"), (None, None), ("cancel", "cancel"), (False, None)):
+            write.wants_stop = wish
+            until(lambda told=told: running.should_stop() == told)
 
 
 def test_lost_claim_stops_the_work_and_is_raised_at_the_end(sessions: sessionmaker[Session]) -> None:
