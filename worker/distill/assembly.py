@@ -85,6 +85,38 @@ def _batch(sequences: Sequence[TokenSequence], spans: SpanFinder | None, pad_id:
     return make_batch(sequences, pairs=pairs, pad_id=pad_id, device=device)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Ground:
+    """What is there before any model is built: settings, device, words, and who is told and asked meanwhile."""
+
+    config: DistillConfig
+    accelerator: Accelerator
+    dtype: torch.dtype
+    tokenizer: PreTrainedTokenizerBase
+    encoder: PromptEncoder
+    keeper: Keeper
+    emit: Emit
+    should_stop: ShouldStop
+
+    @property
+    def pad_id(self) -> int:
+        return self.tokenizer.pad_token_id or 0
+
+    def chunk_positions(self, vocabulary_size: int) -> int | None:
+        return _chunk_positions(self.config, self.accelerator.device, vocabulary_size)
+
+    def fine_tuning(self) -> FineTuning:
+        return FineTuning(
+            config=self.config,
+            accelerator=self.accelerator,
+            dtype=self.dtype,
+            pad_id=self.pad_id,
+            keeper=self.keeper,
+            emit=self.emit,
+            should_stop=self.should_stop,
+        )
+
+
 def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keeper: Keeper | None = None) -> Assembly:
     """Loads and checks everything, and warms up the models if the job says so. Raises InvalidRequest subclasses (bad
     data, models or checkpoints that do not fit), Cancelled and Paused; a warm-up also what training raises.
@@ -92,95 +124,112 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
     What is cheap to find out comes first: files and headers before weights, prompts before teacher responses. What an
     earlier attempt has done already is taken from `keeper`.
     """
-    data = config.data
-    assert isinstance(data, FileData), "the service turns a data set into a file before it calls the library"
+    assert isinstance(config.data, FileData), "the service turns a data set into a file before it calls the library"
     keeper = keeper or Keeper(None, config=config, tell=Teller(emit))
     emit(PhaseProgress(phase="loading"))
     check_models(config)
     accelerator = Accelerator()
-    dtype = compute_dtype(config.training.precision, accelerator.device)
     tokenizer = load_tokenizer(config.teacher.model)
     tuned = keeper.tuned_teacher()
     teacher_model = load_model(str(tuned or config.teacher.model), device=accelerator.device).requires_grad_(False)
-    encoder = PromptEncoder(tokenizer, template=data.template, eos_ids=end_of_text_ids(teacher_model, tokenizer))
-    rows = read_rows(data, encoder)
-    keeper.identify(rows, device=accelerator.device, dtype=dtype)
-    own_rows = own_responses(rows, config, encoder)
-    stop_if_asked(should_stop, WHILE_LOADING)
-    pad_id = tokenizer.pad_token_id or 0
-    fine_tuning = FineTuning(
+    ground = _Ground(
         config=config,
         accelerator=accelerator,
-        dtype=dtype,
-        pad_id=pad_id,
+        dtype=compute_dtype(config.training.precision, accelerator.device),
+        tokenizer=tokenizer,
+        encoder=PromptEncoder(
+            tokenizer, template=config.data.template, eos_ids=end_of_text_ids(teacher_model, tokenizer)
+        ),
         keeper=keeper,
         emit=emit,
         should_stop=should_stop,
     )
-    if config.warmup.teacher_sft_steps and tuned is None:
-        teacher_model = _tuned(teacher_model, own_rows, fine_tuning)
-        keeper.keep_teacher(teacher_model, tokenizer)
-    set_seed(config.training.seed)  # the same from here on, whether the teacher was tuned just now or earlier
-    emit(PhaseProgress(phase="loading", done=1, total=2))
-    student_model = build_student(config.student, teacher_model, tokenizer)
-    teacher_model = teacher_model.to(dtype)  # only now: the student starts from the weights as they are stored
-    _check_context(config, rows, teacher_model, student_model)
-    teacher, student = _split_models(config, teacher_model, student_model)
-    emit(PhaseProgress(phase="loading", done=2, total=2))
+    rows = read_rows(config.data, ground.encoder)
+    keeper.identify(rows, device=accelerator.device, dtype=ground.dtype)
+    own_rows = own_responses(rows, config, ground.encoder)
     stop_if_asked(should_stop, WHILE_LOADING)
+    if config.warmup.teacher_sft_steps and tuned is None:
+        teacher_model = _tuned(ground, teacher_model, own_rows)
+    teacher, student = _models(ground, teacher_model, rows)
+    rows = _with_responses(ground, rows, teacher)
+    if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
+        chunk_positions = ground.chunk_positions(student.vocabulary_size)
+        ground.fine_tuning().run(student, own_rows, phase="student_sft", chunk_positions=chunk_positions)
+    assembly = _put_together(ground, rows, teacher, student)
+    emit(_started(assembly))
+    return assembly
+
+
+def _tuned(ground: _Ground, model: PreTrainedModel, rows: Sequence[Row]) -> PreTrainedModel:
+    """The teacher after its warm-up, in float32. The keeper has it too."""
+    model = model.float()
+    size = model.config.get_text_config().vocab_size
+    lm = SplitModel(model, vocabulary_size=size, split=ground.config.training.logits == "chunked")
+    ground.fine_tuning().run(lm, rows, phase="teacher_sft", chunk_positions=ground.chunk_positions(size))
+    ground.keeper.keep_teacher(model, ground.tokenizer)
+    return model.requires_grad_(False)
+
+
+def _models(ground: _Ground, teacher_model: PreTrainedModel, rows: Sequence[Row]) -> tuple[SplitModel, SplitModel]:
+    """Teacher and student. `rows` have to fit both."""
+    config = ground.config
+    set_seed(config.training.seed)  # the same from here on, whether the teacher was tuned just now or earlier
+    ground.emit(PhaseProgress(phase="loading", done=1, total=2))
+    student_model = build_student(config.student, teacher_model, ground.tokenizer)
+    teacher_model = teacher_model.to(ground.dtype)  # only now: the student starts from the weights as they are stored
+    _check_context(config, rows, teacher_model, student_model)
+    models = _split_models(config, teacher_model, student_model)
+    ground.emit(PhaseProgress(phase="loading", done=2, total=2))
+    stop_if_asked(ground.should_stop, WHILE_LOADING)
+    return models
+
+
+def _with_responses(ground: _Ground, rows: Sequence[Row], teacher: SplitModel) -> list[Row]:
+    """The rows with the teacher's responses where they are missing; training rows keep none if only the student is to
+    answer them."""
+    config, data = ground.config, ground.config.data
     left = rows[: -data.dev_rows] if data.responses == "student" else []
+    limit = data.max_response_tokens
     completed = complete(
         rows[len(left) :],
         teacher=teacher,
-        encoder=encoder,
-        settings=greedy(max_new_tokens=data.max_response_tokens, encoder=encoder, pad_id=pad_id),
+        encoder=ground.encoder,
+        settings=greedy(max_new_tokens=limit, encoder=ground.encoder, pad_id=ground.pad_id),
         batch_size=config.training.batch_size,
         generator=torch.Generator().manual_seed(config.training.seed),
-        emit=emit,
-        should_stop=should_stop,
-        kept=keeper.responses(),
+        emit=ground.emit,
+        should_stop=ground.should_stop,
+        kept=ground.keeper.responses(),
     )
-    rows = [*left, *completed]
-    if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
-        chunk_positions = _chunk_positions(config, accelerator.device, student.vocabulary_size)
-        fine_tuning.run(student, own_rows, phase="student_sft", chunk_positions=chunk_positions)
-    train_rows, dev_rows = split(rows, dev_rows=data.dev_rows)
+    return [*left, *completed]
+
+
+def _put_together(ground: _Ground, rows: Sequence[Row], teacher: SplitModel, student: SplitModel) -> Assembly:
+    config = ground.config
+    train_rows, dev_rows = split(rows, dev_rows=config.data.dev_rows)
     _check_answered(config, train_rows)
-    spans = make_span_finder(config.losses, tokenizer=tokenizer, seed=config.training.seed)
-    assembly = Assembly(
+    spans = make_span_finder(config.losses, tokenizer=ground.tokenizer, seed=config.training.seed)
+    return Assembly(
         config=config,
-        accelerator=accelerator,
-        dtype=dtype,
-        tokenizer=tokenizer,
-        encoder=encoder,
+        accelerator=ground.accelerator,
+        dtype=ground.dtype,
+        tokenizer=ground.tokenizer,
+        encoder=ground.encoder,
         teacher=teacher,
         student=student,
-        sampler=SamplingCopy(student, dtype=dtype),
-        objective=Objective(config.losses).to(accelerator.device),
+        sampler=SamplingCopy(student, dtype=ground.dtype),
+        objective=Objective(config.losses).to(ground.accelerator.device),
         spans=spans,
         settings=SamplingSettings(
             max_new_tokens=config.sampling.max_new_tokens,
             temperature=config.sampling.temperature,
             top_p=config.sampling.top_p,
-            eos_ids=encoder.eos_ids,
-            pad_id=pad_id,
+            eos_ids=ground.encoder.eos_ids,
+            pad_id=ground.pad_id,
         ),
         train_rows=train_rows,
-        held_out=_hold_out(dev_rows, teacher, spans=spans, size=config.training.batch_size, pad_id=pad_id),
+        held_out=_hold_out(dev_rows, teacher, spans=spans, size=config.training.batch_size, pad_id=ground.pad_id),
     )
-    emit(_started(assembly))
-    return assembly
-
-
-def _tuned(model: PreTrainedModel, rows: Sequence[Row], fine_tuning: FineTuning) -> PreTrainedModel:
-    """The teacher after its warm-up, in float32."""
-    config = fine_tuning.config
-    model = model.float()
-    size = model.config.get_text_config().vocab_size
-    lm = SplitModel(model, vocabulary_size=size, split=config.training.logits == "chunked")
-    chunk_positions = _chunk_positions(config, lm.device, size)
-    fine_tuning.run(lm, rows, phase="teacher_sft", chunk_positions=chunk_positions)
-    return model.requires_grad_(False)
 
 
 def _check_answered(config: DistillConfig, train_rows: Sequence[Row]) -> None:

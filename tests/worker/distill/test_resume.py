@@ -108,6 +108,40 @@ def test_a_pause_at_any_moment_changes_nothing(full: DistillConfig, tmp_path: Pa
         assert course(told.training) == course(reference_told.training)
 
 
+@pytest.mark.parametrize("kind", ["mixed", "on_policy"])
+def test_other_sources_and_bfloat16_go_on_too(kind: str, make_config: MakeConfig, tmp_path: Path) -> None:
+    """Only the pause keeps a checkpoint here: `checkpoint_every` is 0, and the last student is taken."""
+    config = make_config(
+        sampling={"kind": kind, "max_new_tokens": 6},
+        training={"precision": "bfloat16", "checkpoint_every": 0},
+        evaluation={"select": "last", "metric": "rouge_l"},
+    )
+    reference_told, told = Told(), Told()
+    reference = run(config, tmp_path / "reference", reference_told, Asked())
+    assert not any(event.kind == "checkpoint" for event in reference_told.events)
+    with pytest.raises(Paused, match="after step 2 of 4; the checkpoint of training step 2 is kept"):
+        run(config, tmp_path / "paused", told, Asked(2 + 3))
+    assert run(config, tmp_path / "paused", told, Asked()).weights_sha256 == reference.weights_sha256
+    assert course(told.training) == course(reference_told.training)
+
+
+def test_an_altered_checkpoint_is_skipped_and_nothing_changes(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config(training={"max_steps": 5, "checkpoint_every": 1}, evaluation={"every_steps": 3})
+    reference_told, told = Told(), Told()
+    reference = run(config, tmp_path / "reference", reference_told, Asked())
+    with pytest.raises(Paused):
+        run(config, tmp_path / "paused", told, Asked(2 + 5))
+    newest = tmp_path / "paused/checkpoints/step-00000004/state.safetensors"
+    raw = bytearray(newest.read_bytes())
+    raw[-1] ^= 1
+    newest.write_bytes(raw)
+    student = run(config, tmp_path / "paused", told, Asked())
+    assert [event.step for event in told.events if isinstance(event, Resumed)] == [3]
+    assert [event.code for event in told.events if event.kind == "warning"] == ["checkpoint_skipped"]
+    assert (student.weights_sha256, student.metrics) == (reference.weights_sha256, reference.metrics)
+    assert course(told.training) == course(reference_told.training)
+
+
 @pytest.mark.slow
 def test_kills_at_random_moments_change_nothing(full: DistillConfig, tmp_path: Path) -> None:
     """`kill -9` while files are opened, renamed and removed, and while nothing of the kind is going on."""
