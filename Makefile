@@ -7,7 +7,7 @@ ARGS ?=
 BENCH := .venv-bench
 BENCH_PACKAGES := trl
 
-.PHONY: demo up test lint migrate screenshots bench-parity clean
+.PHONY: demo up test lint migrate screenshots bench-quality bench-parity clean
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 
@@ -33,6 +33,10 @@ lint: $(VENV)/.dev
 screenshots: $(VENV)/.dev
 	$(BIN)/python -m ui.screenshots docs/images $(ARGS)
 
+SCALE ?= tiny
+bench-quality: $(VENV)/.quality
+	$(BIN)/python -W ignore -m benchmarks.quality --scale $(SCALE) $(ARGS)
+
 bench-parity: $(BENCH)/.bench
 	$(BENCH)/bin/python -W ignore -m benchmarks.parity $(ARGS)
 
@@ -52,8 +56,12 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install -c constraints.txt -e '.[api,ui,worker,dev]'
+	$(BIN)/python -m pip install -c constraints.txt -e '.[api,ui,worker,dev,bench]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.quality: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[worker,bench]'
+	@touch $@
 
 $(BENCH)/.bench: pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(PYTHON) -m venv $(BENCH)

@@ -1,0 +1,112 @@
+"""The quality benchmark: trains every contender, writes quality.json, and from it the page and the plot.
+
+    python -m benchmarks.quality --scale tiny            # minutes on a CPU: a closed world, models trained from scratch
+    python -m benchmarks.quality --scale smol --teacher MODEL --data rows.jsonl --evaluate rows.jsonl   # for a GPU
+
+A run that is done is not made again: what was measured is kept, one line per run, in `--cache`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from benchmarks.machine import describe
+from benchmarks.quality import contenders
+from benchmarks.quality.closed import FEW, MANY, ClosedWorld, Sizes
+from benchmarks.quality.models import STUDENT, TEACHER
+from benchmarks.quality.plan import Bench, Plan
+from benchmarks.quality.records import Records, Run
+from benchmarks.quality.report import NOTES, PAGE, RESULTS, write_report
+from benchmarks.quality.smol import plan_and_execute
+from benchmarks.quality.table import curves_of, rows_of
+
+Execute = Callable[[Run], Mapping[str, Any]]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", choices=["tiny", "smol"], default="tiny")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/stillhouse/bench-quality")
+    parser.add_argument("--seeds", type=int, help="training seeds (5; smol: 3)")
+    parser.add_argument("--only", nargs="+", metavar="RECIPE", help="of the recipes, these")
+    parser.add_argument("--steps", type=int, help="steps of the runs at equal steps")
+    parser.add_argument(
+        "--teacher", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="smol: hub id, folder or .gguf"
+    )
+    parser.add_argument("--data", type=Path, help="smol: JSONL rows with prompt and response to train on")
+    parser.add_argument("--evaluate", type=Path, nargs="+", default=[], help="smol: JSONL rows to answer afterwards")
+    parser.add_argument("--rows", type=int, default=200, help="smol: rows of each --evaluate file that are answered")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    plan, execute, about = (tiny if args.scale == "tiny" else plan_and_execute)(args)
+    if args.only:
+        plan = replace(plan, leaders=[contender for contender in plan.leaders if contender.recipe in args.only])
+    records = Records(args.cache / f"{args.scale}.jsonl", about=about)
+    done = Bench(plan, records=records, execute=execute, say=lambda line: print(line, flush=True)).all_runs()
+    write_results(args.results, done, scale=args.scale, about=about)
+    write_report(args.results, page=args.page, plot=args.page.with_suffix(".svg"), notes=NOTES)
+    print(f"{args.results}, {args.page} and {args.page.with_suffix('.svg')} are written")
+
+
+def tiny(args: argparse.Namespace) -> tuple[Plan, Execute, Mapping[str, Any]]:
+    sizes = Sizes()
+    world = ClosedWorld(teacher=TEACHER, student=STUDENT, cache=args.cache, sizes=sizes)
+    plan = Plan(
+        scale="tiny",
+        regimes=(FEW, MANY),
+        leaders=[*contenders.baselines(), contenders.ours()],
+        others=[c for c in (*contenders.ablations(), *contenders.controls()) if not contenders.is_default(c)],
+        others_in=(FEW,),
+        learning_rates=(1e-3, 2e-3, 4e-3),
+        steps=args.steps or 100,
+        sweep_steps=args.steps or 100,
+        seeds=args.seeds or 5,
+        time_regimes=(FEW, MANY),
+    )
+    models = {
+        "teacher": world.test_exam.measure(world.teacher),
+        "student_start": world.test_exam.measure(world.student()),
+    }
+    parameters = {
+        "teacher": world.teacher.model.num_parameters(),
+        "student": world.student().model.num_parameters(),
+    }
+    return plan, world.execute, {"sizes": asdict(sizes), "models": models, "parameters": parameters}
+
+
+def write_results(path: Path, done: Sequence[Mapping[str, Any]], *, scale: str, about: Mapping[str, Any]) -> None:
+    """Replaces the scale's rows and leaves those of the other scale as they are."""
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": [], "curves": [], "about": {}}
+
+    def others(name: str) -> list[Any]:
+        return [row for row in known[name] if row["scale"] != scale]
+
+    quality = {
+        "machine": {**describe(device()), "date": f"{datetime.now(UTC):%Y-%m-%d}"},
+        "about": {**known["about"], scale: about},
+        "rows": [*others("rows"), *rows_of(done)],
+        "curves": [*others("curves"), *curves_of(done)],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(quality, indent=1) + "\n", encoding="utf-8")
+
+
+def device() -> str:
+    return Accelerator().device.type
+
+
+if __name__ == "__main__":
+    main()

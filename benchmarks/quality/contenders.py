@@ -1,0 +1,121 @@
+"""Who competes: every recipe, `mgsr` without each of its parts, and the controls that say what a part is worth.
+
+Knows sections of a job's description. Does not know rows, seeds or learning rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.recipes import RECIPES
+
+BASELINES = ("sft", "seqkd", "kd", "imitkd", "gkd", "distillm")
+OURS = "mgsr"
+# The replay buffer as the published runs relate it to theirs: some twenty batches. With 1,000 sequences it would not
+# fill within the steps of these runs, and nothing would ever be replayed.
+BUFFER_BATCHES = 20
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A recipe, `variant` (`default`, an ablation or a control), and the sections that it fills."""
+
+    recipe: str
+    variant: str
+    sections: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.recipe if self.variant == "default" else f"{self.recipe} {self.variant}"
+
+
+def baselines() -> list[Contender]:
+    return [Contender(recipe, "default", {"recipe": recipe}) for recipe in BASELINES]
+
+
+def ours() -> Contender:
+    return Contender(OURS, "default", {"recipe": OURS})
+
+
+def ablations() -> list[Contender]:
+    """`mgsr` minus a part. Without DAC-KL the same divergence stands unclipped in its place, so that sampled rows still
+    teach something: what is left out is the clipping."""
+    return [
+        _scrg("no_scrg", rounds=0),
+        Contender(OURS, "no_dac_kl", {"recipe": OURS, "losses": _losses(dac_kl=_unclipped())}),
+        Contender(OURS, "no_span", {"recipe": OURS, "losses": _losses(span=None)}),
+    ]
+
+
+def controls() -> list[Contender]:
+    """What the choices inside a part are worth."""
+    return [
+        _scrg("random_position", position="random"),
+        _scrg("first_position", position="first"),
+        _scrg("largest_kl_position", position="largest_kl"),
+        _scrg("greedy_teacher_token", teacher_token="greedy"),
+        _scrg("sampled_teacher_token", teacher_token="sample"),
+        _dac("subnet_minimise", subnet_objective="minimise"),
+        _dac("subnet_fixed", subnet_objective="fixed"),
+        _dac("normalise_none", normalise="none"),
+        _dac("normalise_renorm", normalise="renorm"),
+        Contender(OURS, "top_k_mask", {"recipe": OURS, "losses": _losses(dac_kl={"kind": "topk_kl"})}),
+        Contender(OURS, "top_p_mask", {"recipe": OURS, "losses": _losses(dac_kl={"kind": "topp_kl"})}),
+        Contender(
+            OURS, "random_spans", {"recipe": OURS, "losses": _losses(span={**_loss("span"), "chunker": "random"})}
+        ),
+    ]
+
+
+def is_default(contender: Contender) -> bool:
+    """Whether a variant only says what the recipe says already (a control that became the default)."""
+    recipe = RECIPES[OURS]
+    scrg = contender.sections.get("scrg")
+    losses = contender.sections.get("losses")
+    return (scrg is None or all(_scrg_default(k) == v for k, v in scrg.items())) and (
+        losses is None or losses == list(recipe["losses"])
+    )
+
+
+def _scrg_default(name: str) -> Any:
+    from app.core.job_config import ScrgConfig
+
+    return RECIPES[OURS]["scrg"].get(name, ScrgConfig.model_fields[name].default)
+
+
+def _scrg(variant: str, **changes: Any) -> Contender:
+    return Contender(OURS, variant, {"recipe": OURS, "scrg": changes})
+
+
+def _dac(variant: str, **changes: Any) -> Contender:
+    return Contender(OURS, variant, {"recipe": OURS, "losses": _losses(dac_kl={**_loss("dac_kl"), **changes})})
+
+
+def _loss(kind: str) -> dict[str, Any]:
+    return next(dict(loss) for loss in RECIPES[OURS]["losses"] if loss["kind"] == kind)
+
+
+def _losses(**replaced: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """The recipe's losses with some replaced, each keeping its weight, or left out (None)."""
+    found = []
+    for loss in RECIPES[OURS]["losses"]:
+        instead = replaced.get(loss["kind"], loss)
+        if instead is not None:
+            found.append({"weight": loss.get("weight", 1.0), **instead} if "weight" in loss else dict(instead))
+    return found
+
+
+def _unclipped() -> Mapping[str, Any]:
+    """The divergence that `dac_kl` clips, whole."""
+    kinds = {
+        "forward": {"kind": "forward_kl"},
+        "reverse": {"kind": "reverse_kl"},
+        "skew": {"kind": "skew_kl"},
+        "skew_reverse": {"kind": "skew_reverse_kl"},
+    }
+    dac = _loss("dac_kl")
+    alpha = {"alpha": dac["alpha"]} if "alpha" in dac else {}
+    divergence = dac.get("divergence", "forward")
+    return kinds[divergence] | (alpha if divergence.startswith("skew") else {})
