@@ -7,7 +7,7 @@ ARGS ?=
 BENCH := .venv-bench
 BENCH_PACKAGES := trl
 
-.PHONY: demo up test lint migrate screenshots bench-quality bench-parity clean
+.PHONY: demo up test lint migrate screenshots bench-quality bench-parity bench-load clean
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 
@@ -39,6 +39,9 @@ bench-quality: $(VENV)/.quality
 
 bench-parity: $(BENCH)/.bench
 	$(BENCH)/bin/python -W ignore -m benchmarks.parity $(ARGS)
+
+bench-load: $(VENV)/.dev
+	$(BIN)/python -W ignore -m benchmarks.load $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(BENCH)
