@@ -11,12 +11,19 @@ from pathlib import Path
 import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
+from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.compare_schemas import BatchIn
 from app.core.db import batches, models
+from app.core.db.tables import Comparison
+from app.core.queue import RecordingQueue
 from app.core.storage import ArtifactStore
+from app.deps import Services, utc_now
+from app.doorbell import Doorbell
+from app.main import create_app
 from tests.running_service import free_port
+from tests.tiny_models import make_tiny_model
 from tests.waiting import until
 from worker.comparisons import ComparisonRunner
 from worker.distill.compare import ModelCache
@@ -39,13 +46,19 @@ def judge_server(reply: str) -> Iterator[str]:
         said = f"[[{'A' if len(a) > len(b) else 'B'}]]" if reply == "longer" else reply
         return {"choices": [{"message": {"role": "assistant", "content": said}}]}
 
+    with serving(app) as url:
+        yield f"{url}/v1"
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         until(lambda: server.started)
-        yield f"http://127.0.0.1:{port}/v1"
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
         thread.join()
@@ -128,3 +141,43 @@ def test_a_row_that_a_judge_left_is_anothers_after_a_while(
         later = batches.claim_unjudged(session, now=NOW + timedelta(seconds=batches.JUDGE_LEASE_S + 1))
         assert later is not None
         assert later.id == first.id
+
+
+def test_the_judge_may_be_this_very_service(
+    runner: ComparisonRunner,
+    sessions: sessionmaker[Session],
+    store: ArtifactStore,
+    batch_id: str,
+    tmp_path: Path,
+) -> None:
+    """One worker answers the batch and the judge's questions about it, which come back over HTTP: nobody waits for
+    ever. A random model gives no verdict, and that is what is stored."""
+    with sessions.begin() as session:
+        folder = make_tiny_model(tmp_path / "judge", context=2048)
+        model = models.ensure_teacher(session, source=str(folder), parameters=None, now=NOW).id
+    with (
+        own_api(sessions, store) as url,
+        make_http(f"{url}/v1", None) as http,
+        Judging(sessions=sessions, judge=Judge(http=http, model=model)) as judging,
+    ):
+        assert work(runner, worker="w", judging=judging) == 2 + 2 * 2  # the rows, and both orders of each
+    assert outcomes(sessions, batch_id) == ["unclear", "unclear"]
+    with sessions.begin() as session:
+        asked = session.scalars(select(Comparison).where(Comparison.origin == "chat")).all()
+        assert {row.status for row in asked} == {"succeeded"}
+        assert {row.request["max_new_tokens"] for row in asked} == {16}
+
+
+@contextmanager
+def own_api(sessions: sessionmaker[Session], store: ArtifactStore) -> Iterator[str]:
+    """The service's API over the same database."""
+    queue = RecordingQueue()
+    services = Services(
+        engine=sessions.kw["bind"],
+        sessions=sessions,
+        queue=queue,
+        doorbell=Doorbell(queue=queue, sessions=sessions, clock=utc_now),
+        store=store,
+    )
+    with serving(create_app(services=services)) as url:
+        yield url
