@@ -18,7 +18,7 @@ from ui.job_form import dump
 from ui.page import QUIET, Page, live_html, named, raw_html
 from ui.plots import Run, chart_grid, charts_value
 from ui.tabs.job_actions import act, pressed
-from ui.tabs.progress_data import Snapshot, read
+from ui.tabs.progress_data import Snapshot, found, read
 from ui.views import jobs as jobs_view
 from ui.views import problems, samples
 from ui.views.config_diff import config_diff
@@ -59,21 +59,20 @@ def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
 
 def look(api: StillhouseClient, job_id: str) -> dict[str, Any]:
     """The slow tick: the banner; it wakes the fast one when the chosen job runs again (after a retry, for one)."""
+    if not job_id:
+        return {}  # nothing is asked, so nothing is known of the service either
     try:
-        job = api.job(job_id) if job_id else None
+        job = api.job(job_id)
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    shown: dict[str, Any] = {"banner": ""}
-    if job is not None and not jobs_view.is_terminal(job):
-        shown["fast"] = gr.Timer(active=True)
-    return shown
+    return {"banner": ""} | ({} if jobs_view.is_terminal(job) else {"fast": gr.Timer(active=True)})
 
 
 def overlay_choices(api: StillhouseClient, chosen: str, overlays: list[str], *, select: bool = False) -> dict[str, Any]:
     """The newest jobs to lay over the chosen one, and those that are laid over it already, however old."""
     try:
         known = {job.id: job for job in api.jobs().data}
-        known |= {job.id: job for job_id in overlays if job_id not in known for job in [api.job(job_id)]}
+        known |= {job.id: job for job_id in overlays if job_id not in known for job in found(api, job_id)}
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
     choices = [(f"{job.name} · {job.status} · {job.id[-6:]}", job.id) for job in known.values() if job.id != chosen]

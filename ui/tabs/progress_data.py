@@ -35,17 +35,19 @@ def read(api: StillhouseClient, job_id: str, view: EventView, overlays: Sequence
     try:
         if job_id:
             snapshot = replace(snapshot, job=api.job(job_id), metrics=api.metrics(job_id, max_points=MAX_POINTS))
-            others = tuple(one for other in overlays if other != job_id for one in _overlay(api, other))
-            snapshot = replace(snapshot, view=_read_events(api, snapshot.view), overlays=others)
+            snapshot = replace(snapshot, view=_read_events(api, snapshot.view))
+            others = [job for other in overlays if other != job_id for job in found(api, other)]
+            curves = tuple((job, api.metrics(job.id, max_points=MAX_POINTS)) for job in others)
+            snapshot = replace(snapshot, overlays=curves)
     except ApiProblem as problem:
         return replace(snapshot, problem=problem)
     return snapshot
 
 
-def _overlay(api: StillhouseClient, job_id: str) -> list[tuple[JobOut, MetricsOut]]:
-    """Nothing for a job that is gone: a link may be older than it."""
+def found(api: StillhouseClient, job_id: str) -> list[JobOut]:
+    """The job, or nothing when it is gone: a link may be older than it."""
     try:
-        return [(api.job(job_id), api.metrics(job_id, max_points=MAX_POINTS))]
+        return [api.job(job_id)]
     except ApiProblem as problem:
         if problem.status == 404:
             return []

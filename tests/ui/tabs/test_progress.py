@@ -40,7 +40,8 @@ def test_other_jobs_are_laid_over_with_what_they_differ_in(api: StillhouseClient
 def test_the_jobs_to_lay_over_are_the_others_and_those_of_the_address(
     api: StillhouseClient, seeded: SeededService
 ) -> None:
-    found = progress.overlay_choices(api, seeded.ids.running, [seeded.ids.failed], select=True)["overlays"]
+    overlays = [seeded.ids.failed, "job_gone"]
+    found = progress.overlay_choices(api, seeded.ids.running, overlays, select=True)["overlays"]
     offered = [job_id for _, job_id in found["choices"]]
     assert seeded.ids.failed in offered
     assert seeded.ids.running not in offered
@@ -70,4 +71,4 @@ def test_a_page_opened_while_the_api_is_away_does_not_say_that_no_job_is_chosen(
 def test_the_slow_look_wakes_the_timer_for_a_job_that_runs(api: StillhouseClient, seeded: SeededService) -> None:
     assert progress.look(api, seeded.ids.running)["fast"].active
     assert "fast" not in progress.look(api, seeded.ids.succeeded)
-    assert progress.look(api, "") == {"banner": ""}
+    assert progress.look(api, "") == {}
