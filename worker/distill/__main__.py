@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from app.core.errors import Paused, StillhouseError
 from app.core.events import Evaluated, Event, Resumed, StepDone, Warned
 from app.core.job_config import DistillConfig
+from worker.distill.allocator import keep_freed_memory
 from worker.distill.disk import remove_folder
 from worker.distill.event_log import EventLog
 from worker.distill.trainer import distill
@@ -64,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     checkpoints = args.out / "checkpoints"
     if args.fresh:
         remove_folder(checkpoints)
+    keep_freed_memory()
     return _run(config, args.out, checkpoints, _pause_on_signals())
 
 

@@ -18,7 +18,7 @@ from app.core.job_config import ScrgConfig
 from worker.distill.data import Row
 from worker.distill.generate import Rollouts, SamplingSettings, sample
 from worker.distill.models import SplitModel
-from worker.distill.scrg import RoundOutcome, revise
+from worker.distill.scrg import RoundOutcome, read_with_teacher, revise
 from worker.distill.timing import Clock
 from worker.distill.types import TokenSequence
 
@@ -54,8 +54,12 @@ def draw_fresh(
     with clock("generate"):
         state = sample(student, [row.prompt_ids for row in rows], settings=settings, generator=generator)
     original = state.responses()
+    with clock("teacher"):  # the pass that the loss needs, with SCRG or without
+        reading = read_with_teacher(teacher, state, settings=settings)
     with clock("scrg"):
-        reading, outcomes = revise(teacher, student, state, config=config, settings=settings, generator=generator)
+        _, outcomes = revise(
+            teacher, student, state, config=config, settings=settings, generator=generator, reading=reading
+        )
     revised = state.responses()
     keep = _kept_rows(outcomes, len(rows), config)
     stored = original if config.store == "original" else revised

@@ -199,10 +199,12 @@ def revise(
     config: ScrgConfig,
     settings: SamplingSettings,
     generator: torch.Generator,
+    reading: TeacherReading | None = None,
 ) -> tuple[TeacherReading, list[RoundOutcome]]:
     """SCRG on a batch of fresh samples, in place. Returns the teacher's states for the final sequences (so that the
-    loss needs no further teacher pass) and what each round did; stops early when a round finds no mismatch."""
-    reading = read_with_teacher(teacher, state, settings=settings)
+    loss needs no further teacher pass) and what each round did; stops early when a round finds no mismatch.
+    `reading` is the teacher's of these samples, if it has been done."""
+    reading = reading or read_with_teacher(teacher, state, settings=settings)
     earliest_B = torch.zeros_like(state.length_B)
     outcomes = []
     for _ in range(config.rounds):
