@@ -91,6 +91,6 @@ def running_service(
         wanted = [child for child in children(settings) if child.name not in without]
         with (
             service(settings, processes=wanted, min_uptime_s=0 if may_be_killed else MIN_UPTIME_S) as supervisor,
-            httpx.Client(base_url=settings.resolved_api_url, timeout=30.0, trust_env=False) as http,
+            httpx.Client(base_url=settings.resolved_api_url, timeout=120.0, trust_env=False) as http,
         ):
             yield RunningService(http=http, supervisor=supervisor, settings=settings)

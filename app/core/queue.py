@@ -84,8 +84,7 @@ def make_celery(settings: ServiceSettings) -> Celery:
     """The Celery application of producers (API) and consumers (worker). Creates the folders of a filesystem broker.
 
     Early acknowledgement and prefetch 1: a job may run for hours, and the database, not the broker, knows whether it
-    is done. Spawned children: CUDA does not survive a fork. "One task per child" is the training worker's own option
-    (`--max-tasks-per-child 1`), since a comparing worker keeps models loaded between tasks.
+    is done. Workers run with `--pool=solo`, one task at a time in their own process; a training starts its own.
     """
     url = settings.resolved_broker_url
     options: dict[str, object] = {}
@@ -113,7 +112,6 @@ def make_celery(settings: ServiceSettings) -> Celery:
         task_default_queue=TRAINING_QUEUE,
         worker_prefetch_multiplier=1,
         worker_disable_prefetch=url.startswith("redis"),  # the only broker that Celery can do it for
-        worker_pool_start_method="spawn",
         worker_hijack_root_logger=False,
     )
     return app

@@ -152,7 +152,7 @@ def test_up_answers_and_ctrl_c_ends_every_process(environment: Mapping[str, str]
             assert url in log.read_text()
             assert httpx.get(url if port == environment["STILLHOUSE_UI_PORT"] else f"{url}/readyz").is_success
         family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) >= 5  # API, UI, two workers, and the training worker's child
+        assert len(family) >= 5  # API, UI, two workers, and the guardian
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     assert [child for child in family if is_alive(child.pid)] == []

@@ -85,9 +85,9 @@ class JobLife(RuleBasedStateMachine):
         self.sessions = make_sessions(self.engine)
         self.clock = Clock()
         self.queue = RecordingQueue()
-        doorbell = Doorbell(queue=self.queue, sessions=self.sessions, clock=self.clock)
+        self.doorbell = Doorbell(queue=self.queue, sessions=self.sessions, clock=self.clock)
         self.sweeper = Sweeper(
-            sessions=self.sessions, doorbell=doorbell, lease_s=LEASE_S, sweep_s=SWEEP_S, clock=self.clock
+            sessions=self.sessions, doorbell=self.doorbell, lease_s=LEASE_S, sweep_s=SWEEP_S, clock=self.clock
         )
         self.accepted: list[str] = []
         self.working: dict[str, Attempt] = {}  # what each worker believes
@@ -125,7 +125,7 @@ class JobLife(RuleBasedStateMachine):
         self.accepted.append(job_id)
         self.kept[job_id], self.clean_since[job_id] = [], 0
         if announced:
-            self.queue.announce_training(job_id)
+            self.doorbell.ring_training(job_id)
 
     @rule(which=st.integers(0, 2), what=st.sampled_from(["cancel", "pause", "resume", "retry", "start anew"]))
     def ask(self, which: int, what: str) -> None:
