@@ -54,14 +54,14 @@ def create_batch(services: ServicesDep, request: BatchIn) -> BatchOut:
 @router.get("", responses=problems(422))
 def list_batches(services: ServicesDep, limit: LimitQuery = 50, after: AfterQuery = None) -> Page[BatchOut]:
     """Newest first."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         rows, has_more = batches.list_page(session, limit=limit, after=after)
         return Page(data=[batches.as_shape(session, row) for row in rows], has_more=has_more)
 
 
 @router.get("/{batch_id}", responses=problems(404, 422))
 def read_batch(services: ServicesDep, batch_id: str) -> BatchOut:
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         return batches.as_shape(session, batches.get(session, batch_id))
 
 
@@ -74,7 +74,7 @@ def read_rows(
     limit: LimitQuery = 100,
 ) -> Page[BatchRow]:
     """Answers and scores by row; those not answered yet come last when sorted by a score."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         batches.get(session, batch_id)
         rows = batch_files.ordered(batches.rows(session, batch_id), sort)
     return Page(data=rows[offset : offset + limit], has_more=len(rows) > offset + limit)
@@ -91,7 +91,7 @@ def cancel_batch(services: ServicesDep, batch_id: str) -> BatchOut:
 @router.get("/{batch_id}/export", response_class=StreamingResponse, responses=_FILE | problems(404, 422))
 def export_batch(services: ServicesDep, batch_id: str, format: FormatQuery = "jsonl") -> StreamingResponse:
     """All rows, as they stand, in the data's order."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         batches.get(session, batch_id)
         rows = batches.rows(session, batch_id)
     lines = batch_files.as_csv(rows) if format == "csv" else batch_files.as_jsonl(rows)

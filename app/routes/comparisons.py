@@ -44,7 +44,7 @@ def create_comparison(services: ServicesDep, request: ComparisonIn) -> Compariso
 @router.get("", responses=problems(422))
 def list_comparisons(services: ServicesDep, limit: LimitQuery = 50, after: AfterQuery = None) -> Page[ComparisonLine]:
     """What was asked, newest first; without chat completions and the rows of batches."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         rows, has_more = comparisons.list_page(session, limit=limit, after=after)
         return Page(data=[comparison_view.as_line(row) for row in rows], has_more=has_more)
 
@@ -93,7 +93,7 @@ def ask_divergence(services: ServicesDep, comparison_id: str, request: Divergenc
 
 
 def read(services: Services, comparison_id: str) -> ComparisonOut:
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         return comparison_view.as_shape(comparisons.get(session, comparison_id))
 
 

@@ -57,14 +57,14 @@ def upload_dataset(
 @router.get("", responses=problems(422))
 def list_datasets(services: ServicesDep, limit: LimitQuery = 100, after: AfterQuery = None) -> Page[DatasetOut]:
     """Newest first."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         rows, has_more = datasets.list_page(session, limit=limit, after=after)
         return Page(data=[datasets.as_shape(row) for row in rows], has_more=has_more)
 
 
 @router.get("/{dataset_id}", responses=problems(404, 422))
 def read_dataset(services: ServicesDep, dataset_id: str) -> DatasetOut:
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         return datasets.as_shape(datasets.get(session, dataset_id))
 
 
@@ -89,7 +89,7 @@ def preview_dataset(services: ServicesDep, dataset_id: str, request: PreviewIn) 
 
 def _rows_key(services: Services, dataset_id: str) -> str:
     """Where the rows are. Raises NotFound, also when the file of a known data set is gone."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         key = datasets.storage_key(datasets.get(session, dataset_id).id)
     if not services.store.exists(key):
         raise NotFound(f"the rows of {dataset_id} are no longer in the artifact store; upload the file again")

@@ -62,21 +62,21 @@ def list_jobs(
     after: AfterQuery = None,
 ) -> Page[JobOut]:
     """Newest first."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         rows, has_more = jobs.list_page(session, status=status, q=q, limit=limit, after=after)
         return Page(data=[jobs.as_shape(row) for row in rows], has_more=has_more)
 
 
 @router.get("/{job_id}", responses=problems(404, 422))
 def read_job(services: ServicesDep, job_id: str) -> JobOut:
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         return jobs.as_shape(jobs.get(session, job_id))
 
 
 @router.get("/{job_id}/checkpoints", responses=problems(404, 422))
 def list_checkpoints(services: ServicesDep, job_id: str) -> CheckpointsOut:
     """What the job could go on from, newest first."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         jobs.get(session, job_id)
     return CheckpointsOut(data=checkpoints.of_job(services.store, job_id))
 

@@ -31,7 +31,7 @@ def list_models(
     after: AfterQuery = None,
 ) -> Page[ModelOut]:
     """Newest first: teachers, students before training, and distilled students."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         rows, has_more = models.list_page(session, kind=kind, job_id=job_id, limit=limit, after=after)
         return Page(data=[models.as_shape(session, row) for row in rows], has_more=has_more)
 
@@ -65,7 +65,7 @@ def delete_model(services: ServicesDep, model_id: str) -> Response:
 @router.get("/{model_id}/archive", response_class=StreamingResponse, responses=_ARCHIVE | problems(404, 409, 422))
 def download_model(services: ServicesDep, model_id: str) -> StreamingResponse:
     """The student as an ordinary Hugging Face folder in a tar file, streamed: no copy is made anywhere."""
-    with services.sessions.begin() as session:
+    with services.readers.begin() as session:
         row = models.get(session, model_id)
     if row.kind != "student":
         raise Conflict(f"{model_id} has no files of its own; only a distilled student can be downloaded")

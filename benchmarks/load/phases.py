@@ -29,7 +29,7 @@ def submit(house: RunningService, teacher: Path, rows: Path, *, jobs: int, clien
     dataset_id = house.upload(rows)
     bodies = [job_of(f"load {i}", dataset_id=dataset_id, teacher=teacher, steps=1) for i in range(jobs)]
     started = time.perf_counter()
-    house.post("/v1/jobs", json=bodies[0], params={"dry_run": True})  # loads transformers
+    house.post("/v1/jobs", json=bodies[0], params={"dry_run": True}, timeout=180)  # loads transformers
     first_s = time.perf_counter() - started
     ids, seconds, total_s = at_once(house.settings.resolved_api_url, bodies, clients=clients)
     listed = [job["name"] for job in _all_jobs(house)]
