@@ -15,6 +15,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from app.core.auto_classes import auto_classes
 from app.core.errors import (
     ContextTooShort,
     ModelNotFound,
@@ -161,9 +162,7 @@ def _hub_errors(model: str, *, field: str) -> Iterator[None]:
 
 def _read_folder(folder: Path, model: str, *, field: str, weights: Any = None) -> ModelFacts:
     """`weights` is the safetensors metadata where the folder itself has none."""
-    # Imported on use, here and below: where torch is installed too, transformers loads it.
-    from transformers import AutoConfig, AutoTokenizer
-
+    AutoConfig, AutoTokenizer = auto_classes()
     if not (folder / "config.json").is_file():
         raise ModelUnreadable(f"{model} holds no config.json, so it is no Hugging Face model folder", field)
     try:

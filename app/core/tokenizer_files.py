@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.core.auto_classes import auto_classes
 from app.core.errors import ModelUnreadable
 from app.core.model_facts import small_files
 
@@ -31,8 +32,7 @@ def load_tokenizer(model: str, *, field: str) -> tuple[PreTrainedTokenizerBase, 
 
 
 def _read(folder: Path, model: str, *, field: str, **options: str) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer  # on use: where torch is installed too, transformers loads it
-
+    _, AutoTokenizer = auto_classes()
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
     except Exception as error:  # transformers raises whatever its parsers and classes do
