@@ -99,8 +99,8 @@ def with_recipe_defaults(job: Mapping[str, Any], recipe: str, schema: ConfigSche
         "max_new_tokens": schema.default("sampling.max_new_tokens", kind=kind),
     }
     if schema.has("sampling.phi_start", kind=kind):
-        filled["sampling"]["phi_start"] = schema.default("sampling.phi_start", kind=kind)
-    filled["losses"] = [{**loss, "weight": 1.0} for loss in filled["losses"]]
+        filled["sampling"].setdefault("phi_start", schema.default("sampling.phi_start", kind=kind))
+    filled["losses"] = [{**loss, "weight": loss.get("weight", 1.0)} for loss in filled["losses"]]
     order = [section for section in SECTIONS if section in filled]
     return {**job, "config": {section: filled[section] for section in [*order, *(filled.keys() - set(order))]}}
 

@@ -15,11 +15,13 @@ DEFAULT_RECIPE: RecipeName = "mgsr"
 # here are the published ones, or the defaults where the paper leaves them to the reader. A section without a `kind` of
 # its own (`scrg`, `data`) is filled whatever its kind is.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
+    # [ours] phi starts at 0.5, for SCRG never runs while phi is 0; its corrections go on until the teacher agrees with
+    # most of the sequence, where Eq. 3 corrects the token of the largest KL (docs/benchmarks/quality.md has both).
     "mgsr": {
         "summary": "SCRG + DAC-KL + span loss on adaptive off-policy samples.",
         "paper": "Liu et al., 2026, arXiv 2407.10068",
-        "sampling": {"kind": "adaptive_off_policy"},
-        "scrg": {"rounds": 1},
+        "sampling": {"kind": "adaptive_off_policy", "phi_start": 0.5},
+        "scrg": {"rounds": 3, "position": "first", "teacher_token": "greedy"},
         "losses": [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}],
     },
     "sft": {

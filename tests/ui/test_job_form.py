@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.core.job_config import DistillConfig
+from app.core.recipes import RECIPES
 from ui import job_form
 from ui.config_schema import ConfigSchema
 
@@ -39,11 +40,11 @@ def test_a_value_reaches_its_place_as_the_type_it_wants(job: job_form.Job, schem
 
 
 def test_what_the_form_has_no_control_for_stays(job: job_form.Job, schema: ConfigSchema) -> None:
-    job["config"]["scrg"]["position"] = "first"
+    job["config"]["scrg"]["position"] = "random"
     job["config"]["losses"][1]["top_k"] = 8
     job["config"]["evaluation"] = {"samples": 5}
     new = changed(job, schema, rounds=3, **{"weight:dac_kl": 2.0})
-    assert new["config"]["scrg"] == {"rounds": 3, "position": "first"}
+    assert new["config"]["scrg"] == {**job["config"]["scrg"], "rounds": 3}
     assert new["config"]["losses"][1] == {"kind": "dac_kl", "weight": 2.0, "top_k": 8}
     assert new["config"]["evaluation"] == {"samples": 5}
 
@@ -65,6 +66,18 @@ def test_an_emptied_number_falls_back_to_the_default_and_an_emptied_text_is_empt
     new = changed(job, schema, seed=None, teacher=None)
     assert "seed" not in new["config"]["training"]
     assert new["config"]["teacher"] == {"model": ""}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_says_in_the_form_what_it_says_anywhere(recipe: str, job: job_form.Job, schema: ConfigSchema) -> None:
+    """What is spelled out for the form is what a job that names the recipe alone would be filled with."""
+    config = job_form.with_recipe_defaults(job, recipe, schema)["config"]
+    bare = {section: config[section] for section in ("teacher", "student", "data")}
+    spelled, named = (
+        DistillConfig.model_validate(raw).model_dump(exclude={"training", "evaluation"})
+        for raw in (config, {**bare, "recipe": recipe})
+    )
+    assert spelled == named
 
 
 def test_recipe_resets_its_sections_only(job: job_form.Job, schema: ConfigSchema) -> None:

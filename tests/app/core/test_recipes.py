@@ -31,8 +31,8 @@ def test_names_and_table_agree() -> None:
 
 def test_given_fields_stay_and_missing_ones_are_filled() -> None:
     filled = with_recipe({"sampling": {"max_new_tokens": 7}})
-    assert filled["sampling"] == {"kind": "adaptive_off_policy", "max_new_tokens": 7}
-    assert filled["scrg"] == {"rounds": 1}
+    assert filled["sampling"] == {**RECIPES["mgsr"]["sampling"], "max_new_tokens": 7}
+    assert filled["scrg"] == RECIPES["mgsr"]["scrg"]
     assert [loss["kind"] for loss in filled["losses"]] == ["sft", "dac_kl", "span"]
 
 
