@@ -151,18 +151,21 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
     if config.warmup.teacher_sft_steps and tuned is None:
         teacher_model = _tuned(ground, teacher_model, own_rows)
     teacher, student = _models(ground, teacher_model, rows)
+    # Made before the student moves, so that how it samples does not hang on where an attempt began.
+    sampler = SamplingCopy(student, dtype=ground.dtype)
     rows = _with_responses(ground, rows, teacher)
     if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
         chunk_positions = ground.chunk_positions(student.vocabulary_size)
         ground.fine_tuning().run(student, own_rows, phase="student_sft", chunk_positions=chunk_positions)
-    assembly = _put_together(ground, rows, teacher, student)
+        sampler.refresh()
+    assembly = _put_together(ground, rows, teacher, student, sampler)
     emit(_started(assembly))
     return assembly
 
 
 def _tuned(ground: _Ground, model: PreTrainedModel, rows: Sequence[Row]) -> PreTrainedModel:
     """The teacher after its warm-up, in float32. The keeper has it too."""
-    model = model.float()
+    model = model.float().requires_grad_(True)
     size = model.config.get_text_config().vocab_size
     lm = SplitModel(model, vocabulary_size=size, split=ground.config.training.logits == "chunked")
     ground.fine_tuning().run(lm, rows, phase="teacher_sft", chunk_positions=ground.chunk_positions(size))
@@ -204,7 +207,9 @@ def _with_responses(ground: _Ground, rows: Sequence[Row], teacher: SplitModel) -
     return [*left, *completed]
 
 
-def _put_together(ground: _Ground, rows: Sequence[Row], teacher: SplitModel, student: SplitModel) -> Assembly:
+def _put_together(
+    ground: _Ground, rows: Sequence[Row], teacher: SplitModel, student: SplitModel, sampler: SamplingCopy
+) -> Assembly:
     config = ground.config
     train_rows, dev_rows = split(rows, dev_rows=config.data.dev_rows)
     _check_answered(config, train_rows)
@@ -217,7 +222,7 @@ def _put_together(ground: _Ground, rows: Sequence[Row], teacher: SplitModel, stu
         encoder=ground.encoder,
         teacher=teacher,
         student=student,
-        sampler=SamplingCopy(student, dtype=ground.dtype),
+        sampler=sampler,
         objective=Objective(config.losses).to(ground.accelerator.device),
         spans=spans,
         settings=SamplingSettings(

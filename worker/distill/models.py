@@ -180,7 +180,8 @@ class SplitModel:
         first_1T = probe_1T[:, :LEAN_PROBE]
         parts = [columns.append(first_1T, torch.ones_like(first_1T, dtype=torch.bool))[0]]
         parts += [columns.step(token_1, [0]) for token_1 in probe_1T[0, LEAN_PROBE:, None]]
-        off_T = (whole_TD - torch.cat(parts).float()).norm(dim=-1) / whole_TD.norm(dim=-1)
+        size_T = whole_TD.norm(dim=-1).clamp_min(1e-6)  # a padding token's state may be zero
+        off_T = (whole_TD - torch.cat(parts).float()).norm(dim=-1) / size_T
         off = float(off_T.median())  # reserved tokens, never trained, may give any state in a narrow type
         if off <= (LEAN_TOLERANCE if self.model.dtype == torch.float32 else LEAN_TOLERANCE_NARROW):
             return body
