@@ -48,6 +48,6 @@ WORKDIR /var/lib/stillhouse
 # A stop lets a training keep a checkpoint and hand its job back (compose gives it a minute).
 ENV TQDM_DISABLE=1 OMP_WAIT_POLICY=PASSIVE QUEUE=training
 HEALTHCHECK --interval=60s --timeout=20s --start-period=60s \
-    CMD ["sh", "-c", "celery -A worker.celery_app inspect ping --destination $QUEUE@$HOSTNAME --timeout 15"]
+    CMD ["sh", "-c", "python -m worker.alive $QUEUE@$HOSTNAME"]
 CMD ["celery", "-A", "worker.celery_app", "worker", "-Q", "training", "-n", "training@%h", "--loglevel=INFO", \
      "--without-gossip", "--without-mingle", "--pool=solo"]
