@@ -176,7 +176,7 @@ class ComparisonRunner:
         """Looks often whether to stop; writes seldom, and only what is new."""
         which: dict[str, Any] = {"comparison_id": claim.comparison_id, "attempt": claim.attempt}
 
-        def write(session: Session, _events: Sequence[Event]) -> bool:
+        def write(session: Session, _events: Sequence[Event], _num_stored: int) -> bool:
             answers, waited_s = live.answers, time.monotonic() - live.stored_at
             if answers is not live.stored and waited_s >= WRITE_S:
                 live.stored, live.stored_at = answers, time.monotonic()

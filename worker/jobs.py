@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,12 +82,13 @@ class JobRunner:
 
     def _run(self, claim: jobs.Claim) -> None:
         """Every way to end is written down, except a lost claim: then another worker writes."""
-        folder, student_id = self.work_folder / claim.job_id, new_id("mdl")
+        # Of this attempt only: a newer one may have begun on the same machine.
+        folder, student_id = self.work_folder / claim.job_id / str(claim.attempt), new_id("mdl")
         limit = _Limit(claim.seconds_left)
         try:
             config = DistillConfig.model_validate(claim.config)
             with self._recorder(claim) as recorder:
-                student = self._train(claim, config, recorder, limit, out=folder / str(claim.attempt))
+                student = self._train(claim, config, recorder, limit, out=folder)
                 self.store.put_folder(student.folder, models.storage_key(student_id))
                 teacher_id = self._store_teacher(student)
             self._succeed(claim, config, student, student_id, teacher_id)
@@ -98,6 +100,8 @@ class JobRunner:
             self._discard(student_id)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()  # unless another attempt's folder is in it
 
     def _train(
         self, claim: jobs.Claim, config: DistillConfig, recorder: Recorder, limit: _Limit, *, out: Path
@@ -123,9 +127,9 @@ class JobRunner:
         return teacher_id
 
     def _recorder(self, claim: jobs.Claim) -> Recorder:
-        def write(session: Session, events: Sequence[Event]) -> Stop | None:
-            now = self.clock()
-            event_rows.append(session, job_id=claim.job_id, attempt=claim.attempt, events=events, now=now)
+        def write(session: Session, events: Sequence[Event], num_stored: int) -> Stop | None:
+            now, after = self.clock(), claim.last_seq + num_stored
+            event_rows.append(session, job_id=claim.job_id, attempt=claim.attempt, events=events, now=now, after=after)
             return jobs.heartbeat(session, job_id=claim.job_id, attempt=claim.attempt, now=now)
 
         return Recorder(sessions=self.sessions, write=write, heartbeat_s=self.heartbeat_s, patience_s=self.patience_s)

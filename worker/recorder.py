@@ -19,8 +19,9 @@ from app.core.events import Event
 
 Stop = Literal["cancel", "pause"]
 # Stores the events and says that the attempt is alive, in one transaction; how the work should stop (True: cancel), if
-# it should. Raises AttemptLost when the attempt is not the current one any more.
-Write = Callable[[Session, Sequence[Event]], Stop | bool | None]
+# it should. The number is how many events before these are stored for certain: a database that went away while it
+# committed may have stored some of these too. Raises AttemptLost when the attempt is not the current one any more.
+Write = Callable[[Session, Sequence[Event], int], Stop | bool | None]
 T = TypeVar("T")
 
 # What SQLAlchemy raises when a database cannot be reached or is locked; anything else is an error of ours.
@@ -70,6 +71,7 @@ class Recorder:
         self._flush_s = min(flush_s, heartbeat_s)
         self._patience_s = patience_s
         self._pending: list[Event] = []
+        self._num_stored = 0
         self._lock = threading.Lock()
         self._leaving = threading.Event()
         self._stop: Stop | None = None
@@ -119,11 +121,12 @@ class Recorder:
     def _flush(self, session: Session) -> tuple[int, Stop | None]:
         with self._lock:
             events = tuple(self._pending)
-        wish = self._write(session, events)
+        wish = self._write(session, events, self._num_stored)
         return len(events), "cancel" if wish is True else wish or None
 
     def _written(self, num_events: int, wish: Stop | None) -> None:
         """After the commit: forgets what is stored."""
         with self._lock:
             del self._pending[:num_events]
+            self._num_stored += num_events
         self._stop = wish

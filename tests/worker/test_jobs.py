@@ -24,6 +24,7 @@ from app.core.errors import WorkerLost
 from app.core.events import Emit, Event, Resumed, StepDone, is_training_event, parse_event
 from app.core.job_config import DistillConfig
 from app.core.storage import ArtifactStore
+from tests.lost_confirmations import losing_confirmations
 from tests.tiny_models import write_rows
 from tests.waiting import until
 from worker.jobs import JobRunner
@@ -184,6 +185,7 @@ def test_lost_claim_stops_silently(runner: JobRunner, house: House, tmp_path: Pa
         later = datetime.now(UTC) + timedelta(hours=1)
         assert job_sweeps.requeue_stale(session, now=later, lease_s=60) == [job_id]
         assert jobs.claim_next(session, worker="other", now=later) is not None
+        (tmp_path / "work" / job_id / "2").mkdir()  # the other one is on the same machine
 
     with house.once_it_trains(job_id, take_over):
         runner.run_next(worker="w")
@@ -192,6 +194,7 @@ def test_lost_claim_stops_silently(runner: JobRunner, house: House, tmp_path: Pa
     assert (job.status, job.attempt, job.worker, job.step) == ("running", 2, "other", step)
     assert house.payloads(job_id)[-1]["status"] == "running"
     assert not (tmp_path / "artifacts" / "students").exists()
+    assert [folder.name for folder in (tmp_path / "work" / job_id).iterdir()] == ["2"]
 
 
 def test_what_killed_workers_left_is_removed_and_what_runs_is_not(
@@ -238,6 +241,20 @@ def test_student_is_kept_when_only_the_confirmation_of_its_commit_was_lost(
     job = house.job(job_id)
     assert (lost, job.status) == ([True], "succeeded")
     assert house.store.exists(models.storage_key(job.student_id))
+
+
+def test_commits_whose_confirmation_is_lost_repeat_no_event(
+    runner: JobRunner, house: House, sessions: sessionmaker[Session]
+) -> None:
+    def train(*args: Any, **named: Any) -> TrainedStudent:
+        with losing_confirmations(sessions):
+            return train_here(*args, **named)
+
+    undisturbed, job_id = house.submit(max_steps=8), house.submit(max_steps=8)
+    assert runner.run_next(worker="w") == undisturbed
+    assert replace(runner, train=train).run_next(worker="w") == job_id
+    assert house.job(job_id).status == "succeeded"
+    assert training_events(house, job_id) == training_events(house, undisturbed)
 
 
 # --- leaving off and going on ---------------------------------------------------------------------------------

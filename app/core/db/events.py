@@ -21,9 +21,24 @@ from app.core.events import CheckpointSaved, Evaluated, Event, StepDone, is_trai
 from app.core.schemas import EventOut
 
 
-def append(session: Session, *, job_id: str, attempt: int, events: Sequence[Event], now: datetime) -> None:
+def append(
+    session: Session,
+    *,
+    job_id: str,
+    attempt: int,
+    events: Sequence[Event],
+    now: datetime,
+    after: int | None = None,
+) -> None:
     """Stores what attempt `attempt` reports. The counter's UPDATE is the fence: AttemptLost if another attempt runs,
-    or none. Steps also move the job's progress; what steps and evaluations measured becomes curves."""
+    or none. Steps also move the job's progress; what steps and evaluations measured becomes curves.
+
+    `after` is the number of the event before the first of `events`. Those of them that are stored already are left
+    out: whoever was cut off while it committed tries again, and cannot know whether it has to.
+    """
+    if after is not None:
+        last = select(Job.last_seq).where(Job.id == job_id, Job.attempt == attempt, Job.status == "running")
+        events = events[max(0, (session.scalar(last.with_for_update()) or 0) - after) :]
     if not events:
         return
     counted = (

@@ -47,6 +47,7 @@ class Claim:
     job_id: str
     attempt: int
     config: Mapping[str, Any]
+    last_seq: int  # of the event that says that this attempt runs: until it ends, only its own events follow
     training_events: int  # stored by earlier attempts, since the last start from nothing
     memory_bytes: int | None  # what the run is estimated to need
     seconds_left: float | None  # until the job's time limit
@@ -199,6 +200,7 @@ def _claim_of(job: Job) -> Claim:
         job_id=job.id,
         attempt=job.attempt,
         config=job.config,
+        last_seq=job.last_seq,
         training_events=job.training_events,
         memory_bytes=job.memory_bytes,
         seconds_left=None if job.max_hours is None else job.max_hours * 3600 - job.used_s,

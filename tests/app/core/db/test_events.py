@@ -85,6 +85,27 @@ def test_only_the_running_attempt_may_write(sessions: Sessions, clock: Clock, jo
         assert curves.read(session, job_id=job_id, names=None, max_points=10) == []
 
 
+def test_what_is_stored_already_is_left_out(sessions: Sessions, clock: Clock, job_id: str) -> None:
+    """Whoever was cut off while it committed tells the same events again, and maybe more."""
+    with sessions.begin() as session:
+        after = jobs.get(session, job_id).last_seq
+    told = [step(1, a=1.0), Evaluated(step=1, metrics={}), step(2, a=2.0)]
+    for count in (2, 2, 3, 3):
+        with sessions.begin() as session:
+            events.append(session, job_id=job_id, attempt=1, events=told[:count], now=clock(), after=after)
+    with sessions.begin() as session:
+        rows, _ = events.page(session, job_id=job_id, after=after, limit=10)
+        assert [(row.seq, row.payload["kind"]) for row in rows] == [
+            (after + 1, "step"),
+            (after + 2, "evaluated"),
+            (after + 3, "step"),
+        ]
+        job = jobs.get(session, job_id)
+        assert (job.training_events, job.step, job.tokens) == (3, 2, told[0].tokens + told[2].tokens)
+        events.append(session, job_id=job_id, attempt=1, events=[step(3)], now=clock(), after=after + 3)
+        assert jobs.get(session, job_id).step == 3
+
+
 def test_writing_counts_as_a_heartbeat(sessions: Sessions, clock: Clock, job_id: str) -> None:
     with sessions.begin() as session:
         events.append(session, job_id=job_id, attempt=1, events=[step(1)], now=clock.advance(50))
