@@ -7,7 +7,7 @@ ARGS ?=
 BENCH := .venv-bench
 BENCH_PACKAGES := trl
 
-.PHONY: demo up test lint migrate screenshots bench-quality bench-parity bench-load clean
+.PHONY: demo up test lint migrate screenshots bench-quality bench-parity bench-load chaos clean
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 
@@ -42,6 +42,10 @@ bench-parity: $(BENCH)/.bench
 
 bench-load: $(VENV)/.dev
 	$(BIN)/python -W ignore -m benchmarks.load $(ARGS)
+
+# Starts a PostgreSQL and a Redis of its own. Another seed every time, unless ARGS="--seed 7" says which.
+chaos: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.chaos $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(BENCH)

@@ -1,0 +1,91 @@
+"""What is left behind is found: planted processes, folders and checkpoints, beside those that belong to somebody."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session, sessionmaker
+
+from app.core.db import models
+from app.core.db.migrate import upgrade
+from app.core.db.session import make_engine, make_sessions
+from benchmarks.chaos import evidence
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
+    url = f"sqlite:///{tmp_path / 'stillhouse.db'}"
+    upgrade(url)
+    engine = make_engine(url)
+    yield make_sessions(engine)
+    engine.dispose()
+
+
+def left(sessions: sessionmaker[Session], folder: Path) -> list[str]:
+    return evidence.files_left(sessions, storage=folder / "artifacts", work_folder=folder / "work")
+
+
+def test_a_process_of_the_service_that_outlives_it_is_found(tmp_path: Path) -> None:
+    environment = {**os.environ, "STILLHOUSE_HOME": str(tmp_path)}
+    waits = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(waits, env=environment, stdin=subprocess.PIPE) as process:
+        assert [f"process {process.pid} " in line for line in evidence.processes_left(tmp_path)] == [True]
+        assert evidence.processes_left(tmp_path / "another") == []
+        process.communicate(b"\n")
+    assert evidence.processes_left(tmp_path) == []
+
+
+def test_a_student_is_wanted_and_files_of_nobody_are_cleaned_away(
+    sessions: sessionmaker[Session], tmp_path: Path
+) -> None:
+    with sessions.begin() as session:
+        model = models.create_tuned_teacher(
+            session, model_id="mdl_1", job_id="job_1", name="t", card={}, now=datetime.now(UTC)
+        )
+        source = model.source
+    for name in (source, "students/.mdl_2.half", "checkpoints/job_2/1"):
+        (tmp_path / "artifacts" / name).mkdir(parents=True)
+        (tmp_path / "artifacts" / name / "file").touch()
+    (tmp_path / "work/job_2/1").mkdir(parents=True)
+    assert left(sessions, tmp_path) == []
+    assert (tmp_path / "artifacts" / source / "file").exists()
+    assert not (tmp_path / "artifacts/checkpoints/job_2").exists()
+
+
+def test_what_cleaning_does_not_know_is_found(sessions: sessionmaker[Session], tmp_path: Path) -> None:
+    (tmp_path / "work/something").mkdir(parents=True)
+    assert left(sessions, tmp_path) == [f"{tmp_path / 'work/something'} is left"]
+
+
+def checkpoint(attempt: Path, step: int) -> None:
+    folder = attempt / f"step-{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_bytes(b"12")
+    moment = {"phase": "training", "step": step}
+    (folder / "manifest.json").write_text(json.dumps({"moment": moment, "files": {"weights": {"bytes": 2}}}))
+
+
+def test_too_many_checkpoints_half_ones_and_those_of_lost_attempts_are_found(
+    sessions: sessionmaker[Session], tmp_path: Path
+) -> None:
+    job = tmp_path / "artifacts/checkpoints/job_1"
+    for step in (1, 2, 3):
+        checkpoint(job / "2", step)
+    (job / "1").mkdir()  # made too late, and empty
+    assert left(sessions, tmp_path) == []
+    for step in (1, 2, 3, 4):
+        checkpoint(job / "2", step)
+    checkpoint(job / "1", 1)
+    (job / "2/.tmp-half").mkdir()
+    assert [line.rpartition(f"{job}")[2] for line in left(sessions, tmp_path)] == [
+        "/1, which nobody reads",
+        "/2",
+        "/2/.tmp-half was never finished",
+    ]
