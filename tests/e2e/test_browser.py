@@ -65,9 +65,9 @@ def open_page(house: RunningService, browser: Browser) -> Iterator[Callable[[str
         page.set_default_timeout(60_000)
         page.on("request", lambda request: outside.append(request.url) if leaves(request.url) else None)
         asked: set[Request] = set()
-        page.on("request", asked.add)
-        page.on("requestfinished", asked.discard)
-        page.on("requestfailed", asked.discard)
+        page.on("request", lambda request: asked.add(request))
+        page.on("requestfinished", lambda request: asked.discard(request))
+        page.on("requestfailed", lambda request: asked.discard(request))
         page.goto(f"http://127.0.0.1:{house.settings.ui_port}/{query}")
         settle(page, asked)
         return page
