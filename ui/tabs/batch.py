@@ -149,7 +149,9 @@ def _wire(
     go.click(pressed, [parts["dataset"], models, *settings], outputs, **QUIET)
     parts["stop"].click(stopped, looked, outputs, **QUIET)
     gr.on([parts["id"].change, parts["timer"].tick, sort.change], again, looked, outputs, **QUIET)
-    page.tab.select(lambda one: named(parts, datasets(page.api, one)), parts["dataset"], outputs, **QUIET)
+    # Another tab may send a reader here without a `select`.
+    seen = [page.tab.select, parts["fold"].expand]
+    gr.on(seen, lambda one: named(parts, datasets(page.api, one)), parts["dataset"], outputs, **QUIET)
     page.blocks.load(opened, None, outputs, **QUIET)
     remember = "(value) => stillhouse.remember('batch', value)"
     parts["id"].change(None, parts["id"], None, js=remember, show_progress="hidden")
