@@ -13,16 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 _BUSY_TIMEOUT_S = 30.0
+# Every transaction of ours takes milliseconds; one that waits for its client so long has a client that is stopped.
+_IDLE_TRANSACTION_S = 30.0
 # The escape of a NUL character; an odd number of backslashes before it would make it plain text.
 _NUL_IN_JSON = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 
 
-def make_engine(url: str) -> Engine:
-    """An engine for `url` (SQLAlchemy form). Connects on first use; creates the parent folder of an SQLite file."""
+def make_engine(url: str, *, idle_transaction_s: float = _IDLE_TRANSACTION_S) -> Engine:
+    """An engine for `url` (SQLAlchemy form). Connects on first use; creates the parent folder of an SQLite file.
+
+    PostgreSQL ends a transaction that asks nothing for `idle_transaction_s`: a machine that is suspended, or dies, in
+    the middle of one would otherwise keep its locks, for hours or for ever, and with them the sweeper and everybody.
+    """
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         if parsed.database and parsed.database != ":memory:":
@@ -34,8 +41,12 @@ def make_engine(url: str) -> Engine:
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")  # psycopg 3 is the driver that is installed
     # pool_pre_ping: a restarted database server costs one ping, not one failed request per pooled connection.
-    options = {"connect_timeout": 5}
-    return create_engine(parsed, json_serializer=_to_json, pool_pre_ping=True, connect_args=options)
+    idle = f"-c idle_in_transaction_session_timeout={round(idle_transaction_s * 1000)}"
+    given = str(parsed.query.get("options", ""))
+    options = {"connect_timeout": 5, "options": f"{idle} {given}".strip()}
+    engine = create_engine(parsed, json_serializer=_to_json, pool_pre_ping=True, connect_args=options)
+    event.listen(engine, "handle_error", _one_kind_of_away, retval=True)
+    return engine
 
 
 def make_sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Session]:
@@ -52,6 +63,15 @@ def make_sessions(engine: Engine, *, read_only: bool = False) -> sessionmaker[Se
 def _to_json(document: Any) -> str:
     """JSON with U+FFFD for NUL, which a model may well say and which no PostgreSQL text can hold."""
     return _NUL_IN_JSON.sub(r"\1\\ufffd", json.dumps(document))
+
+
+def _one_kind_of_away(context: ExceptionContext) -> BaseException | None:
+    """A connection that the server has ended is an OperationalError, as one that broke is. The driver calls the end of
+    an idle transaction an internal error."""
+    found = context.sqlalchemy_exception
+    if found is None or isinstance(found, OperationalError) or not context.is_disconnect:
+        return None
+    return OperationalError(found.statement, found.params, context.original_exception, connection_invalidated=True)
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import DBAPIError, OperationalError, StatementError
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.db import datasets
@@ -35,6 +35,30 @@ def test_reading_first_and_writing_later_never_fails(engine: Engine, tmp_path: P
     at_once(count, 4)
     with engine.begin() as connection:
         assert connection.execute(text("SELECT n FROM counter")).scalar_one() == 80
+
+
+@pytest.mark.service
+def test_a_client_that_is_stopped_in_a_transaction_does_not_keep_its_locks(postgres_url: str) -> None:
+    """What the stopped one gets, when it goes on, is the error of a database that went away."""
+    stopped, other = make_engine(postgres_url, idle_transaction_s=0.5), make_engine(postgres_url)
+    with stopped.begin() as connection:
+        connection.execute(text("CREATE TABLE things (n INTEGER)"))
+        connection.execute(text("INSERT INTO things VALUES (1)"))
+
+    def be_stopped_meanwhile() -> None:
+        with stopped.begin() as connection:
+            connection.execute(text("UPDATE things SET n = 2"))
+            with other.begin() as others:  # waits for the row, and not for long
+                others.execute(text("SET LOCAL lock_timeout = '20s'"))
+                others.execute(text("UPDATE things SET n = 3"))
+            connection.execute(text("UPDATE things SET n = 4"))
+
+    with pytest.raises(OperationalError, match="idle"):
+        be_stopped_meanwhile()
+    with stopped.begin() as connection:
+        assert connection.execute(text("SELECT n FROM things")).scalar_one() == 3
+    for engine in (stopped, other):
+        engine.dispose()
 
 
 def test_sqlite_is_prepared(tmp_path: Path) -> None:
