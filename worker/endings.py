@@ -5,7 +5,6 @@ Knows exceptions, torch's too, without importing it. Does not know where an endi
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +20,7 @@ from app.core.errors import (
     StillhouseError,
     WorkerLost,
 )
+from worker.distill.disk import says_no_space
 from worker.training import KilledForMemory
 
 # What may not happen again: the next attempt goes on from the last checkpoint. All else would only fail once more.
@@ -57,7 +57,7 @@ def as_told(error: BaseException, *, log_name: str) -> StillhouseError:
         return error
     if _is_out_of_memory(error):
         return OutOfMemory(f"the memory did not suffice ({_first_line(error)})")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if says_no_space(error):
         return DiskFull(f"{error}; what was kept before is whole: make space and let the job go on")
     if isinstance(error, ValidationError):
         where = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())

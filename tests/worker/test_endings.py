@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import errno
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +24,7 @@ from app.core.errors import (
     WorkerLost,
 )
 from app.core.job_config import TeacherConfig
+from app.core.storage import ArtifactStore
 from worker.endings import WORTH_ANOTHER_TRY, Ending, as_told, ending
 from worker.training import KilledForMemory
 
@@ -65,6 +70,30 @@ def test_a_full_disk_is_one_wherever_it_shows(number: int) -> None:
     told = as_told(OSError(number, "No space left on device", "/data/x"), log_name="training")
     assert isinstance(told, DiskFull)
     assert "/data/x" in str(told)
+
+
+@contextmanager
+def no_large_files() -> Iterator[None]:
+    """The kernel refuses to write more than 1,000 bytes to any file, as on a disk that becomes full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("put", ["put_folder", "put_file"])
+def test_a_disk_that_is_full_when_the_student_is_stored_is_one(put: str, tmp_path: Path) -> None:
+    student, store = tmp_path / "student", ArtifactStore((tmp_path / "store").as_uri())
+    student.mkdir()
+    for name in ("weights", "more weights"):
+        (student / name).write_bytes(bytes(5000))
+    what = student if put == "put_folder" else student / "weights"
+    with pytest.raises(OSError, match="too large") as raised, no_large_files():
+        getattr(store, put)(what, "students/mdl_1")
+    assert isinstance(as_told(raised.value, log_name="training"), DiskFull)
+    assert store.children("students") == []
 
 
 def test_only_what_may_not_happen_again_is_worth_another_try() -> None:

@@ -63,7 +63,7 @@ def telling_disk_full(what: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _says_no_space(error):
+        if not says_no_space(error):
             raise
         raise DiskFull(
             f"the disk of {folder} became full while {what} was being written ({error}); what was kept before is "
@@ -99,8 +99,11 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _says_no_space(error: Exception) -> bool:
-    """safetensors knows the number of the system's error only as words."""
+def says_no_space(error: BaseException) -> bool:
+    """Whether an error means that a disk is full, or that no file may become so large. safetensors and
+    `shutil.copytree`, which collects the errors of many files, know the number of the system's error only as words."""
+    if isinstance(error, shutil.Error):
+        return any(f"[Errno {number}]" in str(error) for number in _NO_SPACE)
     if isinstance(error, OSError):
         return error.errno in _NO_SPACE
     return any(f"(os error {number})" in str(error) for number in _NO_SPACE)
