@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 # Benchmarks that also run other people's engines have an environment of their own; the product does not depend on them.
 BENCH := .venv-bench
-BENCH_PACKAGES := trl
+BENCH_PACKAGES := trl liger-kernel
 
 .PHONY: demo up test lint migrate screenshots bench-quality bench-parity bench-load chaos clean
 .DEFAULT_GOAL := demo
@@ -39,6 +39,9 @@ bench-quality: $(VENV)/.quality
 
 bench-parity: $(BENCH)/.bench
 	$(BENCH)/bin/python -W ignore -m benchmarks.parity $(ARGS)
+
+bench-speed: $(BENCH)/.bench
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BENCH)/bin/python -W ignore -m benchmarks.speed $(ARGS)
 
 bench-load: $(VENV)/.dev
 	$(BIN)/python -W ignore -m benchmarks.load $(ARGS)

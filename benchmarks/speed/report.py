@@ -1,0 +1,47 @@
+"""The page of the speed benchmark, from its result file.
+
+Knows the shape of `speed.json`. Does not measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+HEAD = """# What a step costs
+
+Made by `make bench-speed` from `benchmarks/results/speed.json`. Both engines train the same student (SmolLM2-135M cut
+to 10 layers, 64M parameters) from the same teacher on the same prompts: batch 4, 82 prompt and 64 new tokens, a stop
+token that is never drawn, so that the work is equal. One thread, processor time of the whole process, steps of all
+engines in turn, median after a step to warm up. The peer is `DistillationTrainer` of TRL, forward KL, float32 without
+gradient checkpointing: its fastest setting here (its bfloat16 autocast took 1.1 times as long). Ours is as
+`python -m worker.distill` runs it.
+
+*Peak memory* is the most that torch had allocated during one step (8 rows, 512 response positions), above what was
+there when the step began: models and the optimizer's state. *SCRG* is the scoring, the new tails and the teacher's
+reading of them; the teacher's first pass is not part of it, since the loss needs it anyway. *With schedule and buffer*
+is `mgsr` at phi 0.5 with a full buffer, averaged over a run: a quarter of the steps fresh, a quarter replayed, half
+from the data. Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits.
+"""
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """Markdown: what was measured, on what, and the table."""
+    machine = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
+    lines = [HEAD, f"Machine: {machine}.", "", "| row | ours | peer | unit | ratio | target | met | runs |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for found in report["rows"]:
+        ratio, target = found["ratio"], found["target"]
+        met = "" if ratio is None or target is None else "yes" if ratio <= target else "**no**"
+        cells = [
+            found["row"],
+            f"{found['ours']:.3g}",
+            "" if found["peer"] is None else f"{found['peer']:.3g}",
+            found["unit"],
+            "" if ratio is None else f"{ratio:.2f}",
+            "" if target is None else f"<= {target:g}",
+            met,
+            str(found["runs"]),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

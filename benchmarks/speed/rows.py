@@ -1,0 +1,182 @@
+"""The rows of the table, in its order: what is measured, in which unit, and what the ratio should be.
+
+Knows how arms and losses are compared. Does not know how results are written.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import losses, ours, peer
+from benchmarks.speed.meter import Arm, Cost
+from benchmarks.speed.models import Work, big_vocabulary, smollm
+
+MGSR = [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}]
+FORWARD_KL = [{"kind": "forward_kl"}]
+ON_POLICY, GROUND_TRUTH = {"kind": "on_policy"}, {"kind": "ground_truth"}
+# `mgsr` in the middle of its schedule: phi 0.5, a full buffer, averaged over a run's steps. A step is fresh with
+# probability phi (1 - step / steps), replayed with the rest of phi, else from the data.
+SHARES = {"fresh": 0.25, "replay": 0.25, "ground_truth": 0.5}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `ratio` is ours over the peer's; `target` its upper limit (None: reported only)."""
+
+    row: str
+    ours: float
+    peer: float | None
+    unit: str
+    ratio: float | None
+    target: float | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes of a run of the benchmark: the real ones, or toy ones for the test suite."""
+
+    folder: Path
+    repeat: int = 5
+    batch: int = 4
+    layers: int = 10
+    memory_batch: int = 8
+    vocabularies: tuple[int, ...] = (151_936,)
+    loss_positions: tuple[int, ...] = (1024, 8192)
+
+
+def row(name: str, mine: float, theirs: float | None, unit: str, target: float | None, runs: int) -> Row:
+    return Row(name, mine, theirs, unit, mine / theirs if theirs else None, target, runs)
+
+
+def our_config(
+    work: Work, *, terms: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any], rounds: int, batch: int
+) -> dict[str, Any]:
+    """A job description as JSON; evaluation is kept out of the steps."""
+    return {
+        "teacher": {"model": work.teacher},
+        "student": {"kind": "checkpoint", "model": work.student},
+        "data": {"kind": "file", "path": work.rows, "dev_rows": 1, "max_response_tokens": work.new_tokens},
+        "sampling": {**sampling, "max_new_tokens": work.new_tokens},
+        "scrg": {"rounds": rounds},
+        "losses": list(terms),
+        "training": {"max_steps": 100_000, "batch_size": batch, "learning_rate": 1e-6, "checkpoint_every": 0},
+        "evaluation": {"every_steps": 100_000, "rouge_rows": 0, "samples": 0},
+    }
+
+
+def peer_spec(work: Work, *, batch: int, **settings: Any) -> peer.PeerSpec:
+    return peer.PeerSpec(
+        teacher=work.teacher,
+        student=work.student,
+        prompts=work.prompts,
+        responses=work.responses,
+        batch_size=batch,
+        new_tokens=work.new_tokens,
+        **settings,
+    )
+
+
+def interleaved(arms: Mapping[str, Arm], *, repeat: int) -> dict[str, list[Cost]]:
+    """`repeat` steps of every arm in turn after one to warm up, so that a busy machine slows all alike."""
+    for arm in arms.values():
+        arm.step()
+    found: dict[str, list[Cost]] = {name: [] for name in arms}
+    for _ in range(repeat):
+        for name, arm in arms.items():
+            found[name].append(arm.step())
+    return found
+
+
+def step_rows(plan: Plan) -> list[Row]:
+    """Processor time of whole training steps, on SmolLM2-135M and a student of some of its layers."""
+    work = smollm(plan.folder, layers=plan.layers)
+    specs: dict[str, tuple[Callable[..., None], Any]] = {
+        "forward_kl": (ours.run, our_config(work, terms=FORWARD_KL, sampling=ON_POLICY, rounds=0, batch=plan.batch)),
+        "fresh": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.batch)),
+        "ground_truth": (ours.run, our_config(work, terms=MGSR, sampling=GROUND_TRUTH, rounds=1, batch=plan.batch)),
+        "peer": (peer.run, peer_spec(work, batch=plan.batch)),
+    }
+    arms = {name: Arm(*spec) for name, spec in specs.items()}
+    try:
+        costs = interleaved(arms, repeat=plan.repeat)
+    finally:
+        for arm in arms.values():
+            arm.close()
+    median = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
+    tokens = {name: statistics.mean(cost.tokens for cost in found) for name, found in costs.items()}
+    per_token = {name: 1000 * median[name] / tokens[name] for name in median}
+    # A replayed batch costs what a batch from the data costs: sequences that are there, one pass of each model.
+    mixed = SHARES["fresh"] * per_token["fresh"] + (1 - SHARES["fresh"]) * per_token["ground_truth"]
+    phases = arms["fresh"].ready["phases"]
+    unit, runs = "processor s per step", plan.repeat
+    return [
+        row("plain on-policy forward KL", median["forward_kl"], median["peer"], unit, 0.5, runs),
+        row("mgsr step on fresh samples, 1 SCRG round", median["fresh"], median["peer"], unit, 0.75, runs),
+        row("mgsr with schedule and buffer, per token", mixed, per_token["peer"], "processor ms per token", 0.4, runs),
+        row("start of a job to its first step", phases["training"], None, "processor s", None, 1),
+    ]
+
+
+def memory_rows(plan: Plan) -> list[Row]:
+    """Peak of what one step allocates above the loaded models and the optimizer's state."""
+    found = []
+    small = smollm(plan.folder, layers=plan.layers)
+    works = [(49_152, small)]
+    for vocabulary in plan.vocabularies:
+        size = {"vocabulary": vocabulary, "prompt_tokens": 82, "new_tokens": 64}
+        works.append((vocabulary, big_vocabulary(plan.folder, like=small.teacher, **size)))
+    for vocabulary, work in works:
+        mine = our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.memory_batch)
+        peaks = {
+            name: peak(engine, spec)
+            for name, engine, spec in (
+                ("ours", ours.run, mine),
+                ("distillation", peer.run, peer_spec(work, batch=plan.memory_batch)),
+                ("gkd", peer.run, peer_spec(work, batch=plan.memory_batch, trainer="gkd")),
+            )
+        }
+        for trainer, target in (("distillation", 0.5), ("gkd", 0.25)):
+            name = f"peak memory of a step, batch {plan.memory_batch}, V {vocabulary:,}, against {trainer}"
+            found.append(row(name, peaks["ours"], peaks[trainer], "MiB", target, 1))
+    return found
+
+
+def peak(engine: Callable[..., None], spec: Any) -> float:
+    with Arm(engine, spec) as arm:
+        arm.step()
+        mib = arm.step("memory").peak_mib
+    assert mib is not None
+    return mib
+
+
+def loss_rows(plan: Plan) -> list[Row]:
+    """The losses alone, on the same hidden states: ours against plain forward KL, and against Liger's."""
+    seconds, mib = losses.over_forward_kl(repeat=plan.repeat)
+    found = [
+        row("DAC-KL + span over forward KL, time", *seconds, "processor s", 1.3, plan.repeat),
+        row("DAC-KL + span over forward KL, peak memory", *mib, "MiB", 1.0, 1),
+    ]
+    for positions in plan.loss_positions:
+        for unit, pair in losses.against_liger(positions=positions, repeat=max(2, plan.repeat // 2)).items():
+            name = f"chunked JSD against Liger's, {positions:,} tokens, V 151,936, {unit}"
+            found.append(row(name, *pair, unit, 1.0, max(2, plan.repeat // 2)))
+    return found
+
+
+def scrg_rows(plan: Plan) -> list[Row]:
+    work = smollm(plan.folder, layers=plan.layers)
+    scrg, generation = losses.scrg_over_generation(work, batch=plan.batch, repeat=plan.repeat)
+    return [row("one SCRG round over the generation before it", scrg, generation, "processor s", 0.6, plan.repeat)]
+
+
+GROUPS: dict[str, Callable[[Plan], list[Row]]] = {
+    "losses": loss_rows,
+    "scrg": scrg_rows,
+    "steps": step_rows,
+    "memory": memory_rows,
+}
