@@ -54,7 +54,8 @@ def main() -> None:
     plan, execute, about = (tiny if args.scale == "tiny" else plan_and_execute)(args)
     if args.only:
         plan = replace(plan, leaders=[contender for contender in plan.leaders if contender.recipe in args.only])
-    records = Records(args.cache / f"{args.scale}.jsonl", about=about)
+    conditions = {name: value for name, value in about.items() if name != "measured"}
+    records = Records(args.cache / f"{args.scale}.jsonl", about=conditions)
     done = Bench(plan, records=records, execute=execute, say=lambda line: print(line, flush=True)).all_runs()
     write_results(args.results, done, scale=args.scale, about=about)
     write_report(args.results, page=args.page, plot=args.page.with_suffix(".svg"), notes=NOTES)
@@ -68,23 +69,22 @@ def tiny(args: argparse.Namespace) -> tuple[Plan, Execute, Mapping[str, Any]]:
         scale="tiny",
         regimes=(FEW, MANY),
         leaders=[*contenders.baselines(), contenders.ours()],
-        others=[c for c in (*contenders.ablations(), *contenders.controls()) if not contenders.is_default(c)],
+        others=[*contenders.ablations(), *contenders.controls()],
         others_in=(FEW,),
-        learning_rates=(1e-3, 2e-3, 4e-3),
-        steps=args.steps or 100,
-        sweep_steps=args.steps or 100,
+        learning_rates=(1e-3, 2e-3),
+        steps=args.steps or 80,
+        sweep_steps=args.steps or 80,
         seeds=args.seeds or 5,
-        time_regimes=(FEW, MANY),
+        time_regimes=(FEW,),
     )
-    models = {
-        "teacher": world.test_exam.measure(world.teacher),
-        "student_start": world.test_exam.measure(world.student()),
+    lms = {"teacher": world.teacher, "student_start": world.student()}
+    about = {
+        "sizes": asdict(sizes),
+        "models": {name: folder.name for name, folder in world.folders.items()},
+        "parameters": {name: lm.model.num_parameters() for name, lm in lms.items()},
+        "measured": {name: world.test_exam.measure(lm) for name, lm in lms.items()},
     }
-    parameters = {
-        "teacher": world.teacher.model.num_parameters(),
-        "student": world.student().model.num_parameters(),
-    }
-    return plan, world.execute, {"sizes": asdict(sizes), "models": models, "parameters": parameters}
+    return plan, world.execute, about
 
 
 def write_results(path: Path, done: Sequence[Mapping[str, Any]], *, scale: str, about: Mapping[str, Any]) -> None:

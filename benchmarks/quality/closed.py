@@ -18,7 +18,7 @@ from accelerate.utils import set_seed
 
 from app.core.job_config import DistillConfig
 from benchmarks.quality.contenders import BUFFER_BATCHES
-from benchmarks.quality.families import Task
+from benchmarks.quality.families import FAMILIES, Task
 from benchmarks.quality.measuring import Exam, train_and_measure
 from benchmarks.quality.models import LONGEST, Scratch, encoder_of, trained
 from benchmarks.quality.records import Run
@@ -33,6 +33,9 @@ from worker.distill.responses import complete, greedy
 from worker.distill.spans import make_span_finder
 from worker.distill.types import TokenSequence, make_batch
 
+# The teacher is trained on all families; students are taught and measured on those that it masters. It does not come to
+# look something up by name in its steps (45 % right), and a teacher that guesses teaches nothing.
+MASTERED = tuple(family for family in FAMILIES if family not in ("lookup", "description"))
 FEW, MANY = "few_labels", "many_labels"
 MAX_NEW_TOKENS = 30
 CPU = torch.device("cpu")
@@ -49,7 +52,7 @@ class Sizes:
     dev_every: int = 50
     sweep_rows: int = 400
     test_rows: int = 400
-    sampled_rows: int = 100
+    sampled_rows: int = 60
 
 
 class ClosedWorld:
@@ -148,7 +151,9 @@ class ClosedWorld:
 
     def rows(self, split: Any, count: int) -> list[Row]:
         """Labelled rows of a split."""
-        return [self._row(i, task) for i, task in enumerate(draw_tasks(split, count, seed=0), start=1)]
+        return [
+            self._row(i, task) for i, task in enumerate(draw_tasks(split, count, seed=0, families=MASTERED), start=1)
+        ]
 
     @cached_property
     def _labelled(self) -> list[Row]:

@@ -44,45 +44,46 @@ def ablations() -> list[Contender]:
     teach something: what is left out is the clipping."""
     return [
         _scrg("no_scrg", rounds=0),
-        Contender(OURS, "no_dac_kl", {"recipe": OURS, "losses": _losses(dac_kl=_unclipped())}),
-        Contender(OURS, "no_span", {"recipe": OURS, "losses": _losses(span=None)}),
+        _with_losses("no_dac_kl", dac_kl=_unclipped()),
+        _with_losses("no_span", span=None),
     ]
 
 
 def controls() -> list[Contender]:
-    """What the choices inside a part are worth."""
+    """What the choices inside a part are worth, and the paper's literal form."""
+    literal = {"rounds": 1, "position": "largest_kl", "teacher_token": "sample"}
     return [
+        Contender(
+            OURS,
+            "paper_literal",
+            {
+                "recipe": OURS,
+                "scrg": literal,
+                "losses": _losses(dac_kl={**_loss("dac_kl"), "normalise": "none", "subnet_objective": "minimise"}),
+            },
+        ),
+        _scrg("literal_scrg", **literal),
+        _scrg("one_round", rounds=1),
         _scrg("random_position", position="random"),
-        _scrg("first_position", position="first"),
         _scrg("largest_kl_position", position="largest_kl"),
-        _scrg("greedy_teacher_token", teacher_token="greedy"),
         _scrg("sampled_teacher_token", teacher_token="sample"),
         _dac("subnet_minimise", subnet_objective="minimise"),
-        _dac("subnet_fixed", subnet_objective="fixed"),
         _dac("normalise_none", normalise="none"),
         _dac("normalise_renorm", normalise="renorm"),
-        Contender(OURS, "top_k_mask", {"recipe": OURS, "losses": _losses(dac_kl={"kind": "topk_kl"})}),
-        Contender(OURS, "top_p_mask", {"recipe": OURS, "losses": _losses(dac_kl={"kind": "topp_kl"})}),
+        _with_losses("top_k_mask", dac_kl={"kind": "topk_kl"}),
+        _with_losses("top_p_mask", dac_kl={"kind": "topp_kl"}),
         Contender(
             OURS, "random_spans", {"recipe": OURS, "losses": _losses(span={**_loss("span"), "chunker": "random"})}
         ),
+        _with_losses("sft_on_samples", sft={"kind": "sft", "rows": "all"}),
+        teacher_written(OURS),
+        teacher_written("kd"),
     ]
 
 
-def is_default(contender: Contender) -> bool:
-    """Whether a variant only says what the recipe says already (a control that became the default)."""
-    recipe = RECIPES[OURS]
-    scrg = contender.sections.get("scrg")
-    losses = contender.sections.get("losses")
-    return (scrg is None or all(_scrg_default(k) == v for k, v in scrg.items())) and (
-        losses is None or losses == list(recipe["losses"])
-    )
-
-
-def _scrg_default(name: str) -> Any:
-    from app.core.job_config import ScrgConfig
-
-    return RECIPES[OURS]["scrg"].get(name, ScrgConfig.model_fields[name].default)
+def teacher_written(recipe: str) -> Contender:
+    """The recipe where the teacher writes what the data lacks, before training, as it does for `seqkd`."""
+    return Contender(recipe, "teacher_responses", {"recipe": recipe, "data": {"responses": "given"}})
 
 
 def _scrg(variant: str, **changes: Any) -> Contender:
@@ -90,7 +91,11 @@ def _scrg(variant: str, **changes: Any) -> Contender:
 
 
 def _dac(variant: str, **changes: Any) -> Contender:
-    return Contender(OURS, variant, {"recipe": OURS, "losses": _losses(dac_kl={**_loss("dac_kl"), **changes})})
+    return _with_losses(variant, dac_kl={**_loss("dac_kl"), **changes})
+
+
+def _with_losses(variant: str, **replaced: Mapping[str, Any] | None) -> Contender:
+    return Contender(OURS, variant, {"recipe": OURS, "losses": _losses(**replaced)})
 
 
 def _loss(kind: str) -> dict[str, Any]:

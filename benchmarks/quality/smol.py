@@ -26,7 +26,6 @@ from worker.distill.models import load_tokenizer
 LABELLED = 300  # rows that keep their response in the regime of few labels
 LAYERS = 10
 _TEMPLATE = 64  # tokens that a chat template adds at most: rows whose prompts are too long are left out
-LIMITS = {"max_prompt_tokens": 384, "max_response_tokens": 128}
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,12 @@ class SmolSizes:
     dev_rows: int = 64
     warmup_steps: int = 300
     batch_size: int = 16
+    max_prompt_tokens: int = 384
+    max_response_tokens: int = 128
+
+    @property
+    def limits(self) -> dict[str, int]:
+        return {"max_prompt_tokens": self.max_prompt_tokens, "max_response_tokens": self.max_response_tokens}
 
 
 def plan_and_execute(
@@ -89,7 +94,7 @@ class SmolBench:
 
     def config(self, run: Run) -> DistillConfig:
         sizes, sections = self._sizes, run.contender.sections
-        data = {"kind": "file", "path": str(self._files[run.regime]), "dev_rows": sizes.dev_rows, **LIMITS}
+        data = {"kind": "file", "path": str(self._files[run.regime]), "dev_rows": sizes.dev_rows, **sizes.limits}
         if run.contender.recipe != "seqkd":
             data["responses"] = "student"
         described = DistillConfig.model_validate(
@@ -108,7 +113,7 @@ class SmolBench:
                 "evaluation": {"every_steps": 100, "select": "last", "rouge_rows": 0, "samples": 0},
             }
         )
-        limit = described.sampling.model_dump() | {"max_new_tokens": LIMITS["max_response_tokens"]}
+        limit = described.sampling.model_dump() | {"max_new_tokens": sizes.max_response_tokens}
         return DistillConfig.model_validate(described.model_dump() | {"sampling": limit})
 
     @cached_property
@@ -118,7 +123,7 @@ class SmolBench:
         rows = [
             row
             for row in _canonical(self._sizes.data)
-            if len(tokenizer(row["messages"][-1]["content"]).input_ids) < LIMITS["max_prompt_tokens"] - _TEMPLATE
+            if len(tokenizer(row["messages"][-1]["content"]).input_ids) < self._sizes.max_prompt_tokens - _TEMPLATE
         ]
         if len(rows) <= self._sizes.dev_rows:
             raise SystemExit(f"--data needs more than {self._sizes.dev_rows} rows with prompts that fit")
@@ -138,9 +143,9 @@ class SmolBench:
         for path in sizes.evaluate:
             for row in _canonical(path)[: sizes.rows]:
                 prompt_ids = encoder.prompt(row["messages"])
-                if len(prompt_ids) <= LIMITS["max_prompt_tokens"]:
+                if len(prompt_ids) <= sizes.max_prompt_tokens:
                     answer = row["response"]
-                    ids = encoder.response(answer or "", max_tokens=LIMITS["max_response_tokens"])
+                    ids = encoder.response(answer or "", max_tokens=sizes.max_response_tokens)
                     rows.append(Row(len(rows) + 1, row["messages"][-1]["content"], prompt_ids, answer, ids))
         settings = replace(run.settings, temperature=1.0, top_p=1.0)
         return Exam(

@@ -9,7 +9,6 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, get_args
 
 from benchmarks.quality.families import FAMILIES, Task, draw_task
@@ -28,13 +27,12 @@ def split_of(task: Task) -> Split:
     return max((split for split in SPLITS if _BEGINS[split] <= hundredth), key=_BEGINS.__getitem__)
 
 
-def draw_tasks(split: Split, count: int, *, seed: int) -> list[Task]:
-    """`count` tasks with different prompts, families in turn: the same ones for the same arguments.
+def draw_tasks(split: Split, count: int, *, seed: int, families: Sequence[str] = tuple(FAMILIES)) -> list[Task]:
+    """`count` tasks with different prompts, `families` in turn: the same ones for the same arguments.
 
     Raises ValueError when a family does not have as many different prompts in this split.
     """
     chance = random.Random(f"{split} {seed}")
-    families = list(FAMILIES)
     tasks: dict[str, Task] = {}
     misses = 0
     while len(tasks) < count:
@@ -46,16 +44,3 @@ def draw_tasks(split: Split, count: int, *, seed: int) -> list[Task]:
         elif (misses := misses + 1) > _PATIENCE:
             raise ValueError(f"the family {family} has no {count // len(families)} different prompts in {split}")
     return list(tasks.values())
-
-
-def write_rows(path: Path, tasks: Sequence[Task], *, labelled: int | None = None) -> Path:
-    """Canonical JSONL rows; of the first `labelled` tasks (all by default) with their responses."""
-    known = len(tasks) if labelled is None else labelled
-    with path.open("w", encoding="utf-8") as lines:
-        for i, task in enumerate(tasks):
-            row = {
-                "messages": [{"role": "user", "content": task.prompt}],
-                "response": task.response if i < known else None,
-            }
-            lines.write(json.dumps(row) + "\n")
-    return path

@@ -49,7 +49,7 @@ def quality(world: ClosedWorld, tmp_path_factory: pytest.TempPathFactory) -> dic
         leaders=[*chosen, contenders.ours()],
         others=contenders.ablations()[:1],
         others_in=("few_labels",),
-        learning_rates=(1e-3, 2e-3),
+        learning_rates=(1e-3,),
         steps=3,
         sweep_steps=2,
         seeds=2,
