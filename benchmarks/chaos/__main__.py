@@ -66,17 +66,19 @@ def main() -> None:
 
 def attack(back_end: str, *, seed: int, faults: int, minutes: float) -> tuple[dict[str, Any], Findings]:
     """One back end's run: its figures, and what is wrong with them. The service's logs stay if anything is."""
-    chance = random.Random(f"{seed} {back_end}")
+    kinds = list(drawn(back_end, count=faults, chance=random.Random(f"{seed} {back_end}")))
+    people = random.Random(f"{seed} {back_end} people")
     folder = Path(tempfile.mkdtemp(prefix="stillhouse-chaos-"))
     ends_at = time.monotonic() + 60 * minutes
     done: Counter[str] = Counter()
     with open_house(back_end, folder) as house:
         teacher = make_tiny_model(folder / "teacher", layers=4, seed=1)
-        life = Life(house, chance=chance, teacher=teacher, rows=write_rows(folder / "rows.jsonl"), ends_at=ends_at)
+        life = Life(house, chance=people, teacher=teacher, rows=write_rows(folder / "rows.jsonl"), ends_at=ends_at)
         references = life.references()
         try:
             life.keep_busy()
-            for number, kind in enumerate(drawn(back_end, count=faults, chance=chance), start=1):
+            for number, kind in enumerate(kinds, start=1):
+                chance = random.Random(f"{seed} {back_end} {number}")  # whatever happened before
                 life.wait(chance.uniform(*_PAUSE_S))
                 _tell(f"{number}. {kind}; {_summary(life)}")
                 FAULTS[back_end][kind](life, chance)

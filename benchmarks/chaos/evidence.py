@@ -100,13 +100,16 @@ def files_left(sessions: sessionmaker[Session], *, storage: Path, work_folder: P
         keep=Keep(checkpoints=timedelta(days=_KEPT_DAYS), events=None, comparisons=None),
         clock=lambda: utc_now() + later,
     )
-    left = list(_checkpoints_left(storage / "checkpoints"))
+    with sessions.begin() as session:
+        succeeded = set(session.scalars(select(Job.id).where(Job.status == "succeeded")))
+    left = list(_checkpoints_left(storage / "checkpoints", succeeded))
     cleaner.clean()  # what a killed process leaves half done is retention's to find, in its time
     return [*left, *_of_nobody(sessions, store), *(f"{path} is left" for path in sorted(work_folder.glob("*")))]
 
 
-def _checkpoints_left(folder: Path) -> Iterator[str]:
-    """What jobs that ended should not have beside their newest attempt's last checkpoints and its best."""
+def _checkpoints_left(folder: Path, succeeded: set[str]) -> Iterator[str]:
+    """What jobs that ended should not have beside their newest attempt's last checkpoints and its best. One that was
+    cancelled right after its process had been killed keeps a half one too, until it is retried or its time is over."""
     for job in sorted(folder.glob("job_*")):
         attempts = sorted((path for path in job.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
         for attempt in attempts[:-1]:  # a process that woke up too late may have made an empty one
@@ -115,7 +118,8 @@ def _checkpoints_left(folder: Path) -> Iterator[str]:
         for attempt in attempts[-1:]:
             if (kept := len(complete_checkpoints(attempt))) > _CHECKPOINTS_AT_MOST:
                 yield f"{kept} checkpoints in {attempt}"
-            yield from (f"{path} was never finished" for path in sorted(attempt.glob(f"{UNFINISHED}*")))
+            if job.name in succeeded:
+                yield from (f"{path} was never finished" for path in sorted(attempt.glob(f"{UNFINISHED}*")))
 
 
 def _of_nobody(sessions: sessionmaker[Session], store: ArtifactStore) -> Iterator[str]:

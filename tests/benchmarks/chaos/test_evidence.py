@@ -1,4 +1,4 @@
-"""What is left behind is found: planted processes, folders and checkpoints, beside those that belong to somebody."""
+"""What is left behind is found: planted processes, folders and checkpoints, and not what belongs to somebody."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import models
+from app.core.db import jobs, models
 from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine, make_sessions
+from app.core.job_config import DistillConfig
 from benchmarks.chaos import evidence
+
+CONFIG = DistillConfig.model_validate(
+    {
+        "teacher": {"model": "t"},
+        "student": {"kind": "from_teacher", "layers": 1},
+        "data": {"kind": "dataset", "dataset_id": "ds_1"},
+    }
+)
 
 
 @pytest.fixture
@@ -72,7 +82,7 @@ def checkpoint(attempt: Path, step: int) -> None:
     (folder / "manifest.json").write_text(json.dumps({"moment": moment, "files": {"weights": {"bytes": 2}}}))
 
 
-def test_too_many_checkpoints_half_ones_and_those_of_lost_attempts_are_found(
+def test_too_many_checkpoints_and_those_of_lost_attempts_are_found(
     sessions: sessionmaker[Session], tmp_path: Path
 ) -> None:
     job = tmp_path / "artifacts/checkpoints/job_1"
@@ -83,9 +93,22 @@ def test_too_many_checkpoints_half_ones_and_those_of_lost_attempts_are_found(
     for step in (1, 2, 3, 4):
         checkpoint(job / "2", step)
     checkpoint(job / "1", 1)
-    (job / "2/.tmp-half").mkdir()
     assert [line.rpartition(f"{job}")[2] for line in left(sessions, tmp_path)] == [
         "/1, which nobody reads",
         "/2",
-        "/2/.tmp-half was never finished",
     ]
+
+
+def test_a_half_checkpoint_of_a_job_that_succeeded_is_found(sessions: sessionmaker[Session], tmp_path: Path) -> None:
+    def ended(status: Literal["succeeded", "cancelled"]) -> Path:
+        now = datetime.now(UTC)
+        with sessions.begin() as session:
+            job_id = jobs.create(session, name="j", config=CONFIG, priority=0, now=now).id
+            assert jobs.claim_next(session, worker="w", now=now) is not None
+            jobs.finish(session, job_id=job_id, attempt=1, status=status, now=now)
+        half = tmp_path / "artifacts/checkpoints" / job_id / "1/.tmp-half"
+        half.mkdir(parents=True)
+        return half
+
+    found = {status: ended(status) for status in ("succeeded", "cancelled")}
+    assert left(sessions, tmp_path) == [f"{found['succeeded']} was never finished"]
