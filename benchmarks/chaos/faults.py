@@ -28,6 +28,8 @@ from worker.distill.checkpoint import MANIFEST, complete_checkpoints
 Fault = Callable[[Life, random.Random], None]
 # For what a fault needs, and then for what it does; a fault that comes too late to do harm is one all the same.
 PATIENCE_S = 60.0
+# So often a process is killed while it trains; else at any moment of its life.
+_IN_TRAINING = 0.7
 
 
 def _kill(name: str, life: Life, _chance: random.Random) -> None:
@@ -206,7 +208,9 @@ def _running_job(life: Life, chance: random.Random) -> Submitted:
 
 
 def _busy_worker(life: Life, chance: random.Random) -> str:
-    """One that has a training process, also one that still loads models."""
+    """One that has a training process: mostly one that is past its first step, at times one that still loads models."""
+    if chance.random() < _IN_TRAINING:
+        return _worker_of(_running_job(life, chance))
     life.until(lambda: any(life.house.trainings(name) for name in WORKERS), what="a worker trains")
     return chance.choice([name for name in WORKERS if life.house.trainings(name)] or list(WORKERS))
 
