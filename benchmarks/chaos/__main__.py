@@ -25,8 +25,8 @@ from app.core.errors import StillhouseError
 from app.supervisor import StopRequested
 from benchmarks.chaos import evidence
 from benchmarks.chaos.faults import FAULTS, drawn
-from benchmarks.chaos.house import BACK_ENDS, House, open_house
-from benchmarks.chaos.life import Life, OutOfTime, variants
+from benchmarks.chaos.house import BACK_ENDS, House, OutOfTime, open_house
+from benchmarks.chaos.life import Life, variants
 from benchmarks.chaos.verdict import KINDS, Findings, judge
 from tests.tiny_models import make_tiny_model, write_rows
 

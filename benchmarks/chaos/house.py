@@ -6,6 +6,7 @@ do, so that both see the same processes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ from tests.running_service import RunningService, running_service
 BACK_ENDS = ("sqlite + files", "postgresql + redis")
 WORKERS = ("training-0", "training-1")
 CHILD = "worker.training_child"
+_AWAY_AT_MOST_S = 180.0
+
+
+class OutOfTime(Exception):
+    """The run's time is used up and something still does not happen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +67,11 @@ class House:
         return None if answer.status_code >= 500 else answer
 
     def get(self, path: str, **params: Any) -> Any:
+        """The answer, once there is one. Raises OutOfTime when the API stays away."""
+        gives_up_at = time.monotonic() + _AWAY_AT_MOST_S
         while (answer := self.try_get(path, **params)) is None:
+            if time.monotonic() > gives_up_at:
+                raise OutOfTime(f"the API does not answer to {path}")
             self.tick()
         return answer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.errors import DiskFull
-from benchmarks.chaos.house import House
+from benchmarks.chaos.house import House, OutOfTime
 
 ENDED = ("succeeded", "failed", "cancelled")
 STEPS = 40
@@ -26,10 +26,6 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "warmed": {"warmup": {"teacher_sft_steps": 3, "student_sft_steps": 3}},
 }
-
-
-class OutOfTime(Exception):
-    """The run's time is used up and something still does not happen."""
 
 
 @dataclass(kw_only=True)
