@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import BaseModel
 
-from app.core.errors import StillhouseError
 from app.core.compare_schemas import ComparisonOut
+from app.core.errors import StillhouseError
 from app.core.schemas import DatasetOut, EventOut, JobOut, ModelOut, Page
 
 T = TypeVar("T", bound=BaseModel)

@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from app.core.errors import StillhouseError
 from app.core.compare_schemas import ComparisonOut
+from app.core.errors import StillhouseError
 from app.core.schemas import JobOut, ModelOut
 from app.demo.api import DemoApi
 from app.demo.follow import follow

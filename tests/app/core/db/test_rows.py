@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session, sessionmaker
 
+from app.core.compare_schemas import ChatMessage, ComparisonIn
 from app.core.db import comparisons
 from app.core.db.rows import get_row
 from app.core.db.tables import Comparison
 from app.core.errors import NotFound
-from app.core.compare_schemas import ChatMessage, ComparisonIn
 from tests.app.conftest import Clock
 
 
