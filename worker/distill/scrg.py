@@ -16,7 +16,7 @@ from worker.distill.decoder import Decoder
 from worker.distill.generate import Rollouts, SamplingSettings, draw, extend, pad_left
 from worker.distill.models import SplitModel
 
-SCORED_LOGITS = 2**25  # logits alive at once while candidates are scored: 128 MiB per float32 tensor
+SCORED_LOGITS = 2**23  # logits alive at once while candidates are scored: 32 MiB per float32 tensor
 
 
 @dataclass

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from app.core.loss_config import LossConfig
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
+from worker.distill.losses.in_blocks import log_rest
 from worker.distill.types import Batch
 
 
@@ -56,7 +57,7 @@ def class_log_probs(log_probs_MV: Tensor, ids_MK: Tensor) -> Tensor:
     top_MK = log_probs_MV.gather(-1, ids_MK)
     if ids_MK.shape[-1] == log_probs_MV.shape[-1]:
         return top_MK
-    bucket_M = log_probs_MV.scatter(-1, ids_MK, -math.inf).logsumexp(-1)
+    bucket_M = log_rest(log_probs_MV, ids_MK)
     return torch.cat([top_MK, bucket_M[:, None]], dim=-1)
 
 

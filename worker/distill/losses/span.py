@@ -5,10 +5,9 @@ Knows pairs of positions. Does not know phrases or text: `worker.distill.spans` 
 
 from __future__ import annotations
 
-import torch
-
 from app.core.loss_config import SpanLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
+from worker.distill.losses.in_blocks import pair_distance
 from worker.distill.types import Batch
 
 
@@ -27,13 +26,9 @@ class Span(Loss):
 
     def forward(self, inputs: LossInputs) -> LossOutput:
         first_P, second_P = inputs.pair_index_P2.unbind(-1)
-        teacher_PV = inputs.teacher_probs_MV[first_P] * inputs.teacher_probs_MV[second_P]
-        student_PV = inputs.student_probs_MV[first_P] * inputs.student_probs_MV[second_P]
-        difference_PV = student_PV - teacher_PV
-        if self._squared:
-            distance_P = difference_PV.square().sum(-1)
-        else:
-            distance_P = torch.linalg.vector_norm(difference_PV, dim=-1)  # its gradient at zero is zero
+        distance_P = pair_distance(
+            inputs.student_probs_MV, inputs.teacher_probs_MV, first_P, second_P, squared=self._squared
+        )
         return LossOutput((distance_P / inputs.pair_span_size_P if self._per_span else distance_P).sum())
 
     def count(self, batch: Batch) -> int:
