@@ -121,8 +121,12 @@ class Life:
             return
         self._looked_at = time.monotonic()
         open_jobs = [job for job in self.jobs if not job.has_ended]
-        while self._takes_jobs and len(open_jobs) < IN_FLIGHT:
-            open_jobs.append(self._new(self._chance.choice(list(VARIANTS)), plan=self._chance.choice(PLANS)))
+        # Those that failed several times in a row wait for a while; meanwhile there is something else to break.
+        ready = [job for job in open_jobs if not job.row.get("not_before")]
+        missing = IN_FLIGHT - len(ready) if self._takes_jobs else 0
+        open_jobs += [
+            self._new(self._chance.choice(list(VARIANTS)), plan=self._chance.choice(PLANS)) for _ in range(missing)
+        ]
         for job in open_jobs:
             if job.id is None:
                 self._submit(job)
