@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from app.core.compare_schemas import (
@@ -89,7 +90,7 @@ def add_batch(session: Session, dataset_id: str, ids: Sequence[str], text: str, 
         scores = [RowScore(model_id=ids[0], rouge_l=0.5, kl=None, tokens=7)]
         scores += [RowScore(model_id=one, rouge_l=0.5 / badness, kl=badness, tokens=7) for one in ids[1:]]
         verdicts = [Verdict(model_id=one, outcome="first") for one in ids[1:]]
-        documents = {"scores": scores, "verdicts": verdicts}
+        documents: dict[str, Sequence[BaseModel]] = {"scores": scores, "verdicts": verdicts}
         result = {name: [one.model_dump(mode="json") for one in found] for name, found in documents.items()}
         answers = [answer(one, text) for one in ids]
         comparisons.finish(

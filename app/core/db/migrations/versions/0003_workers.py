@@ -5,6 +5,8 @@ Revision 0003, after 0002.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
@@ -75,7 +77,7 @@ def _order_metrics_by(*columns: str) -> None:
         op.drop_constraint("metrics_pkey", "metrics")
         op.create_primary_key("metrics_pkey", "metrics", ["job_id", *columns])
         return
-    types = {"step": sa.Integer(), "name": sa.String()}
+    types: dict[str, sa.types.TypeEngine[Any]] = {"step": sa.Integer(), "name": sa.String()}
     op.create_table(
         "metrics_in_order",
         sa.Column("job_id", sa.String(), sa.ForeignKey("jobs.id"), primary_key=True),
