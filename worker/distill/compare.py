@@ -159,10 +159,11 @@ class AnswerStream:
         self._finish = self._finish or "cancelled"
 
     def so_far(self) -> AnswerText:
-        """While it is written, the bytes of a character that is not complete yet are left out."""
+        """While it is written, the bytes of a character that is not complete yet are left out. An answer that has ended
+        is all that its tokens say, however it ended."""
         text = self.encoder.text(self._token_ids)
         return AnswerText(
-            text=text if self._finish == "stop" or self._finish == "length" else text.rstrip("\ufffd"),
+            text=text if self._finish else text.rstrip("\ufffd"),
             token_ids=tuple(self._token_ids),
             seconds=self._seconds,
             first_token_s=self._first_token_s,

@@ -15,6 +15,7 @@ from worker.distill.compare import AnswerStream, AnswerText, ModelCache, write_t
 from worker.distill.export import weights_sha256
 from worker.distill.generate import SamplingSettings, sample
 from worker.distill.models import ModelSource, TrainedModel, UntrainedStudent, load_model
+from worker.distill.pieces import pieces
 
 MESSAGES = [{"role": "user", "content": "the dog"}]
 
@@ -95,6 +96,25 @@ def test_a_stop_ends_every_answer_before_its_next_token(tiny_teacher: Path, tiny
     write_together(streams, should_stop=should_stop, told=lambda: None)
     assert [len(one.so_far().token_ids) for one in streams] == [2, 1]
     assert [one.so_far().finish for one in streams] == ["cancelled", "cancelled"]
+
+
+def test_a_stopped_answer_is_the_text_of_all_its_tokens(tiny_teacher: Path) -> None:
+    """Also of one that stands in the middle of a character: what is read token by token later joins to it."""
+    cache, source = ModelCache(), TrainedModel(str(tiny_teacher))
+    in_the_middle = 0
+    for seed in range(4):
+        writing = stream(cache, source, seed=seed, max_new_tokens=24)
+        while writing.advance():
+            shown = writing.so_far().text
+            assert not shown.endswith("\ufffd")
+            stopped = stream(cache, source, seed=seed, max_new_tokens=24)
+            for _ in writing.so_far().token_ids:
+                stopped.advance()
+            stopped.stop()
+            said = stopped.so_far()
+            assert "".join(pieces(cache.get(source).tokenizer, said.token_ids, said.text)) == said.text
+            in_the_middle += said.text != shown
+    assert in_the_middle
 
 
 def test_every_source_has_its_own_weights_even_when_the_cache_holds_one(tiny_teacher: Path, tiny_student: Path) -> None:
