@@ -16,8 +16,10 @@ MISSING = "–"
 
 
 def esc(value: object) -> str:
-    """`value` as HTML text, safe in element content and in quoted attributes. Lone surrogates become '?'."""
-    return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"), quote=True)
+    """`value` as HTML text, safe in element content and in quoted attributes. Lone surrogates become '?'. A carriage
+    return is written as a reference, since browsers read a plain one as a line feed."""
+    text = str(value).encode("utf-8", "replace").decode("utf-8")
+    return html.escape(text, quote=True).replace("\r", "&#13;")
 
 
 def visible(token: str) -> str:

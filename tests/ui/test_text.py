@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,6 +13,11 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 def test_esc_leaves_nothing_that_runs() -> None:
     assert esc("<script>&\"'") == "&lt;script&gt;&amp;&quot;&#x27;"
     assert esc("half a pair \ud83e") == "half a pair ?"
+
+
+def test_every_line_end_stays_what_it_is() -> None:
+    assert html.unescape(esc("one\r\ntwo\rthree\n")) == "one\r\ntwo\rthree\n"
+    assert "\r" not in esc("one\r\ntwo")  # a browser would read it as a line feed
 
 
 @pytest.mark.parametrize(
