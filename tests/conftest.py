@@ -7,6 +7,7 @@ STILLHOUSE_REQUIRE_BROWSER=1 says that it has to be (as the CI does): then they 
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,13 @@ import pytest
 
 from tests.services import absent, fresh_database, service_url
 from tests.tiny_models import make_tiny_model, write_rows
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_are_heard() -> None:
+    """A shell starts what it puts in the background with Ctrl-C ignored, and so would be all that the tests start."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
