@@ -28,12 +28,13 @@ class Received:
 async def watch(host: str, port: int, path: str, received: Received, *, is_first: bool) -> None:
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n".encode())
-    if await reader.read(65536):
-        received.ready += 1
-    while piece := await reader.read(262144):
+    is_ready = False
+    while piece := await reader.read(262144):  # the first one has the head, and events if there are any already
         received.num_bytes += len(piece)
         if is_first:
             received.first += piece
+        received.ready += not is_ready
+        is_ready = True
 
 
 async def main(host: str, port: int, path: str, count: int) -> None:
