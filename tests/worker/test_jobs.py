@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -76,17 +77,23 @@ class House:
 
     @contextmanager
     def once_it_trains(self, job_id: str, act: Callable[[Session], object]) -> Iterator[None]:
-        """Runs `act` in a transaction of its own, in another thread, when the job has done a step."""
+        """Runs `act` in a transaction of its own, in another thread, when the job has done a step. If that fails, the
+        job is cancelled, so that the block ends."""
 
         def run() -> None:
             until(lambda: self.job(job_id).step >= 1)
-            with self.sessions.begin() as session:
-                act(session)
+            try:
+                with self.sessions.begin() as session:
+                    act(session)
+            except BaseException:
+                with self.sessions.begin() as session:
+                    job_requests.request_cancel(session, job_id=job_id, now=datetime.now(UTC))
+                raise
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield
-        thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            acted = pool.submit(run)
+            yield
+            acted.result()
 
 
 @pytest.fixture
@@ -185,7 +192,7 @@ def test_lost_claim_stops_silently(runner: JobRunner, house: House, tmp_path: Pa
         later = datetime.now(UTC) + timedelta(hours=1)
         assert job_sweeps.requeue_stale(session, now=later, lease_s=60) == [job_id]
         assert jobs.claim_next(session, worker="other", now=later) is not None
-        (tmp_path / "work" / job_id / "2").mkdir()  # the other one is on the same machine
+        (tmp_path / "work" / job_id / "2").mkdir(parents=True)  # the other one is on the same machine
 
     with house.once_it_trains(job_id, take_over):
         runner.run_next(worker="w")
