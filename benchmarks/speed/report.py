@@ -14,8 +14,8 @@ Made by `make bench-speed` from `benchmarks/results/speed.json`. Both engines tr
 to 10 layers, 64M parameters) from the same teacher on the same prompts: batch 4, 82 prompt and 64 new tokens, a stop
 token that is never drawn, so that the work is equal. One thread, processor time of the whole process, steps of all
 engines in turn, median after a step to warm up. The peer is `DistillationTrainer` of TRL, forward KL, float32 without
-gradient checkpointing: its fastest setting here (its bfloat16 autocast took 1.1 times as long). Ours is as
-`python -m worker.distill` runs it.
+gradient checkpointing, the faster of the two settings that were tried (its bfloat16 autocast took 1.1 times as long).
+Ours is as `python -m worker.distill` runs it.
 
 *Peak memory* is the most that torch had allocated during one step (8 rows, 512 response positions), above what was
 there when the step began: models and the optimizer's state. *SCRG* is the scoring, the new tails and the teacher's
