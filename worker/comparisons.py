@@ -178,7 +178,8 @@ class ComparisonRunner:
 
         def write(session: Session, _events: Sequence[Event], _num_stored: int) -> bool:
             answers, waited_s = live.answers, time.monotonic() - live.stored_at
-            if answers is not live.stored and waited_s >= WRITE_S:
+            # A heartbeat counts as a write: were it the oftener of the two, no answer would ever be due.
+            if answers is not live.stored and waited_s >= min(WRITE_S, self.heartbeat_s):
                 live.stored, live.stored_at = answers, time.monotonic()
                 stop = comparisons.progress(session, **which, now=self.clock(), answers=answers)
             elif waited_s >= self.heartbeat_s:

@@ -72,12 +72,12 @@ def model_ids(
 
 @pytest.fixture
 def long_pair(sessions: sessionmaker[Session], tmp_path: Path) -> Sequence[str]:
-    """Two models that can write for long."""
+    """Two models that write for long: deep enough to take far longer than anyone needs to look at them."""
     with sessions.begin() as session:
         return [
             models.ensure_teacher(
                 session,
-                source=str(never_ending(make_tiny_model(tmp_path / str(seed), seed=seed, context=4200))),
+                source=str(never_ending(make_tiny_model(tmp_path / str(seed), layers=8, seed=seed, context=4200))),
                 parameters=None,
                 now=NOW,
             ).id
