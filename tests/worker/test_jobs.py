@@ -29,7 +29,7 @@ from tests.lost_confirmations import losing_confirmations
 from tests.tiny_models import write_rows
 from tests.waiting import until
 from worker.jobs import JobRunner
-from worker.training import Train, TrainedStudent, train_here
+from worker.training import Stop, Train, TrainedStudent, train_here
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -287,12 +287,33 @@ def reference(runner: JobRunner, house: House) -> tuple[list[tuple[str, int]], s
     return training_events(house, job_id), student_hash(house, job_id)
 
 
+def waiting_for_a_wish(train: Train) -> Train:
+    """Goes on after its first step only once somebody wants it to stop: a short training is not over before."""
+
+    def run(config: DistillConfig, *, emit: Emit, should_stop: Callable[[], Stop | None], **where: Path) -> Any:
+        has_stepped = threading.Event()
+
+        def tell(event: Event) -> None:
+            emit(event)
+            if isinstance(event, StepDone):
+                has_stepped.set()
+
+        def wish() -> Stop | None:
+            if has_stepped.is_set():
+                until(lambda: should_stop() is not None)
+            return should_stop()
+
+        return train(config, emit=tell, should_stop=wish, **where)
+
+    return run
+
+
 def test_paused_and_resumed_is_as_if_nothing_had_happened(
     runner: JobRunner, house: House, reference: tuple[list[tuple[str, int]], str | None]
 ) -> None:
     job_id = house.submit(max_steps=8, checkpoint_every=0)
     with house.once_it_trains(job_id, lambda s: job_requests.request_pause(s, job_id=job_id, now=datetime.now(UTC))):
-        runner.run_next(worker="w")
+        replace(runner, train=waiting_for_a_wish(runner.train)).run_next(worker="w")
     paused = house.job(job_id)
     assert (paused.status, paused.pause_requested, paused.failures) == ("paused", False, 0)
     assert runner.run_next(worker="w") is None
@@ -309,7 +330,7 @@ def test_a_worker_that_is_to_end_hands_its_job_back(
 ) -> None:
     job_id, leaving = house.submit(max_steps=8), threading.Event()
     with house.once_it_trains(job_id, lambda _: leaving.set()):
-        replace(runner, leaving=leaving.is_set).run_next(worker="old")
+        replace(runner, leaving=leaving.is_set, train=waiting_for_a_wish(runner.train)).run_next(worker="old")
     handed_back = house.job(job_id)
     assert (handed_back.status, handed_back.failures) == ("queued", 0)
     assert "shut down" in house.payloads(job_id)[-1]["message"]
