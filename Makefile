@@ -20,8 +20,9 @@ up: $(VENV)/.run
 migrate: $(VENV)/.run
 	$(BIN)/stillhouse migrate $(ARGS)
 
+# Whole files side by side, a process per core (eight at most: each has a Redis database), one torch thread each.
 test: $(VENV)/.dev
-	$(BIN)/pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import absent, fresh_database, service_url
+from tests.services import absent, fresh_database, redis_database
 from tests.tiny_models import make_tiny_model, write_rows
 
 
@@ -51,8 +51,8 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_url() -> str:
-    """URL of a Redis database for tests, from STILLHOUSE_TEST_BROKER_URL."""
-    return service_url("STILLHOUSE_TEST_BROKER_URL")
+    """URL of a Redis database of this test process's own."""
+    return redis_database()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -28,6 +29,17 @@ def fresh_database() -> Iterator[str]:
         finally:
             connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
     engine.dispose()
+
+
+def redis_database() -> str:
+    """URL of a database on the Redis of STILLHOUSE_TEST_BROKER_URL that no other test process uses.
+
+    Test processes side by side (pytest-xdist's gw0, gw1, ...) would otherwise take each other's messages.
+    """
+    url = urlsplit(service_url("STILLHOUSE_TEST_BROKER_URL"))
+    first = int(url.path.strip("/") or 0)
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return url._replace(path=f"/{first + number}").geturl()
 
 
 def service_url(variable: str) -> str:

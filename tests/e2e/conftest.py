@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.running_service import RunningService, running_service
-from tests.services import fresh_database, service_url
+from tests.services import fresh_database, redis_database
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("postgres+redis", marks=pytest.mark.service)])
@@ -18,7 +18,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with running_service(home, without=["ui"]) as running:
             yield running
     else:
-        broker_url = service_url("STILLHOUSE_TEST_BROKER_URL")
+        broker_url = redis_database()
         with (
             fresh_database() as database_url,
             running_service(home, without=["ui"], database_url=database_url, broker_url=broker_url) as running,

@@ -17,7 +17,7 @@ import pytest
 from app.core.events import is_training_event, parse_event
 from tests.e2e.test_main_job import all_events, compare, submit
 from tests.running_service import RunningService, running_service
-from tests.services import fresh_database, service_url
+from tests.services import fresh_database, redis_database
 from tests.waiting import is_alive, until
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with running_service(home, **how) as running:
             yield running
     else:
-        broker_url = service_url("STILLHOUSE_TEST_BROKER_URL")
+        broker_url = redis_database()
         with (
             fresh_database() as database_url,
             running_service(home, database_url=database_url, broker_url=broker_url, **how) as running,
