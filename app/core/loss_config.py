@@ -101,6 +101,11 @@ class DacKlLoss(_Loss):
     top_k: int = Field(256, ge=2, description="[ours] Teacher classes f_sub sees; the rest is one bucket.")
     hidden_size: int = Field(64, ge=1, description="[ours] Width of f_sub's two hidden layers.")
     kappa: float = Field(50.0, gt=0, description="[ours] Steepness of the sigmoid mask.")
+    quantiles: Literal["all", "beside_target"] = Field(
+        "beside_target",
+        description="[ours] Of which mass the bounds are quantiles. all: the literal reading, by which nothing but the "
+        "target can be kept where the teacher is nearly certain; beside_target: of what the target does not hold.",
+    )
     normalise: Literal["none", "renorm", "rest_bucket"] = Field(
         "rest_bucket", description="none: the paper's literal form; rest_bucket: what is clipped is one more class."
     )
@@ -111,7 +116,16 @@ class DacKlLoss(_Loss):
     subnet_objective: Literal["density", "minimise", "fixed"] = Field(
         "density", description="[ours] What f_sub is trained for; fixed: the bounds below, no network."
     )
-    density_price: float = Field(0.002, ge=0, description="[ours] Price of one kept class under `density`.")
+    density_gain: Literal["absolute", "relative"] = Field(
+        "relative",
+        description="[ours] What f_sub wants to hold under `density`. absolute: the divergence in nats; relative: the "
+        "share of the divergence beside the target, which a nearly certain teacher does not make small.",
+    )
+    density_price: float = Field(
+        0.002, ge=0, description="[ours] Price of one kept class under `density`, in nats or as a share."
+    )
+    start_lower: float = Field(0.02, gt=0, lt=1, description="[ours] Where f_sub's lower bound starts.")
+    start_upper: float = Field(0.98, gt=0, lt=1, description="[ours] Where f_sub's upper bound starts.")
     fixed_lower: float = Field(0.0, ge=0, le=1)
     fixed_upper: float = Field(0.95, ge=0, le=1)
     min_kept_mass: float = Field(
@@ -124,6 +138,8 @@ class DacKlLoss(_Loss):
     def _bounds_in_order(self) -> DacKlLoss:
         if self.fixed_lower >= self.fixed_upper:
             raise ValueError("fixed_lower must be below fixed_upper")
+        if self.start_lower >= self.start_upper:
+            raise ValueError("start_lower must be below start_upper")
         return self
 
 

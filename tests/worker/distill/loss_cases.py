@@ -32,6 +32,7 @@ VARIANTS = [
         for n in ("none", "renorm", "rest_bucket")
         for o in ("density", "minimise", "fixed")
     ],
+    DacKlLoss(quantiles="all", density_gain="absolute", **_DAC),
 ]
 CASES: list[Any] = [config() for config in LOSSES] + VARIANTS
 DIVERGENCES = [case for case in CASES if not isinstance(case, SftLoss)]

@@ -15,10 +15,12 @@ from torch import Tensor
 from app.core.loss_config import DacKlLoss
 from worker.distill.losses.base import Loss, LossInputs, LossOutput
 from worker.distill.losses.dac_subnet import Mask, QuantileNet, soft_mask
-from worker.distill.losses.divergence import log_mixture, top_classes
+from worker.distill.losses.divergence import kl, log_mixture, top_classes
 from worker.distill.types import Batch
 
 Normalise = Literal["none", "renorm", "rest_bucket"]
+# Nats: a divergence below this is rounding, of which no share can be told.
+_NO_DISAGREEMENT = 1e-4
 
 
 class DacKl(Loss):
@@ -26,8 +28,11 @@ class DacKl(Loss):
 
     What f_sub is trained for is a switch [ours], because a network that minimises the loss it masks learns to keep
     almost nothing, whatever the normalisation:
-      density   f_sub maximises `KL_rest(p, q; m) - price * sum m` with p and q constant (the narrowest band that still
-                holds the disagreement); the student minimises the loss with m constant.
+      density   f_sub maximises `gain(m) - price * sum m` with p and q constant (the narrowest band that still holds the
+                disagreement); the student minimises the loss with m constant. The gain is `KL_rest(p, q; m)`
+                (`density_gain: absolute`), or the share of the divergence *beside* the target that the mask holds
+                (`relative`): with p' and q' the distributions given that the target is not taken,
+                `KL_rest(p', q'; m) / KL(p', q')`, which a teacher that is nearly certain does not make small.
       minimise  the paper's literal reading: f_sub and the student minimise the same loss.
       fixed     no network, constant bounds.
     """
@@ -39,18 +44,22 @@ class DacKl(Loss):
         self.subnet = (
             None
             if config.subnet_objective == "fixed"
-            else QuantileNet(top_k=config.top_k, hidden_size=config.hidden_size)
+            else QuantileNet(
+                top_k=config.top_k,
+                hidden_size=config.hidden_size,
+                start=(config.start_lower, config.start_upper),
+            )
         )
 
     def forward(self, inputs: LossInputs) -> LossOutput:
         config = self._config
         teacher_MC, student_MC = top_classes(inputs, config.top_k)
         lower_M, upper_M = self._bounds(teacher_MC, student_MC)
-        own_mask = soft_mask(teacher_MC, lower_M, upper_M, kappa=config.kappa)
+        own_mask = soft_mask(teacher_MC, lower_M, upper_M, quantiles=config.quantiles, kappa=config.kappa)
         mask = own_mask.with_floor(config.min_kept_mass)
         if config.subnet_objective == "density":
             values_M = clipped_kl(*self._compared(teacher_MC, student_MC), mask.detach(), config.normalise)
-            gain_M = clipped_kl(*self._compared(teacher_MC, student_MC.detach()), own_mask, "rest_bucket")
+            gain_M = self._gain(*self._compared(teacher_MC, student_MC.detach()), own_mask)
             cost_M = config.density_price * own_mask.kept_MJ.sum(-1) - gain_M
             values_M = values_M + (cost_M - cost_M.detach())  # f_sub's gradient, without a trace in the value
         else:
@@ -78,6 +87,14 @@ class DacKl(Loss):
         if config.divergence in ("skew", "skew_reverse"):
             second_MC = log_mixture(first_MC, second_MC, config.alpha)
         return first_MC, second_MC
+
+    def _gain(self, first_MC: Tensor, second_MC: Tensor, mask: Mask) -> Tensor:
+        """What f_sub wants to hold under `density`; from 0 (nothing is kept) to 1 (everything) where it is relative."""
+        if self._config.density_gain == "absolute":
+            return clipped_kl(first_MC, second_MC, mask, "rest_bucket")
+        first_MJ, second_MJ = first_MC[:, 1:].log_softmax(-1), second_MC[:, 1:].log_softmax(-1)
+        whole_M = kl(first_MJ.exp(), first_MJ, second_MJ)
+        return _kept_beside(first_MJ, second_MJ, mask) / whole_M.clamp(min=_NO_DISAGREEMENT)
 
     def _bounds(self, teacher_MC: Tensor, student_MC: Tensor) -> tuple[Tensor, Tensor]:
         if self.subnet is not None:
@@ -110,15 +127,21 @@ def clipped_kl(first_MC: Tensor, second_MC: Tensor, mask: Mask, normalise: Norma
     rest_bucket  [ours] what is clipped, of each vector, is one more class; a proper KL, never above the full one.
     """
     ratio_MC = first_MC - second_MC
-    target_M, beside_MJ = first_MC[:, 0].exp(), first_MC[:, 1:].exp() * mask.kept_MJ
-    kept_M = target_M * ratio_MC[:, 0] + (beside_MJ * ratio_MC[:, 1:]).sum(-1)
+    target_M = first_MC[:, 0].exp() * ratio_MC[:, 0]
+    if normalise == "rest_bucket":
+        return target_M + _kept_beside(first_MC[:, 1:], second_MC[:, 1:], mask)
+    kept_M = target_M + (first_MC[:, 1:].exp() * mask.kept_MJ * ratio_MC[:, 1:]).sum(-1)
     if normalise == "none":
         return kept_M
-    if normalise == "renorm":
-        first_kept_M, second_kept_M = _log_kept_mass(first_MC, mask), _log_kept_mass(second_MC, mask)
-        return kept_M / first_kept_M.exp() - (first_kept_M - second_kept_M)
-    first_rest_M = (first_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
-    second_rest_M = (second_MC[:, 1:] + mask.log_dropped_MJ).logsumexp(-1)
+    first_kept_M, second_kept_M = _log_kept_mass(first_MC, mask), _log_kept_mass(second_MC, mask)
+    return kept_M / first_kept_M.exp() - (first_kept_M - second_kept_M)
+
+
+def _kept_beside(first_MJ: Tensor, second_MJ: Tensor, mask: Mask) -> Tensor:
+    """What the classes beside the target add [M]: the kept ones, and the dropped ones as one class."""
+    kept_M = (first_MJ.exp() * mask.kept_MJ * (first_MJ - second_MJ)).sum(-1)
+    first_rest_M = (first_MJ + mask.log_dropped_MJ).logsumexp(-1)
+    second_rest_M = (second_MJ + mask.log_dropped_MJ).logsumexp(-1)
     return kept_M + first_rest_M.exp() * (first_rest_M - second_rest_M)
 
 

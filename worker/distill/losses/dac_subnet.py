@@ -8,6 +8,7 @@ Of a position's classes (letter C: `divergence.py`) the first is the *target cla
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,16 +16,17 @@ from torch.nn.functional import logsigmoid, pad
 
 # [ours] Log-probabilities below this look alike to f_sub; it is also what stands for classes that V does not have.
 _LOWEST = -20.0
+Quantiles = Literal["all", "beside_target"]
 
 
 class QuantileNet(nn.Module):
     """f_sub: two quantiles of the teacher's mass from the top classes of both models (Eq. 6).
 
     [ours] Two hidden layers and two sigmoids s1, s2; `lower = s1`, `upper = s1 + (1 - s1) * s2`, so that they stay in
-    order. The output bias makes them start at about `start`.
+    order. The output bias makes them start at about `start`, both inside (0, 1).
     """
 
-    def __init__(self, *, top_k: int, hidden_size: int, start: tuple[float, float] = (0.05, 0.95)) -> None:
+    def __init__(self, *, top_k: int, hidden_size: int, start: tuple[float, float]) -> None:
         super().__init__()
         self._top_k = top_k
         self.layers = nn.Sequential(
@@ -87,17 +89,24 @@ class Mask:
         )
 
 
-def soft_mask(teacher_MC: Tensor, lower_M: Tensor, upper_M: Tensor, *, kappa: float) -> Mask:
+def soft_mask(teacher_MC: Tensor, lower_M: Tensor, upper_M: Tensor, *, quantiles: Quantiles, kappa: float) -> Mask:
     """`sigmoid(kappa * (x - lower)) * sigmoid(kappa * (upper - x))` for the classes beside the target (Eq. 7).
 
-    [ours] x is the teacher's cumulative mass at the *middle* of a class, most probable first, the target included. So
-    a class is kept when more than half of it lies between the bounds. Taken up to the end of the class, x would drop a
-    class of any size that reaches over `upper`; taken before it, keep one that only begins below `upper`.
+    [ours] x is the teacher's cumulative mass at the *middle* of a class, most probable first. So a class is kept when
+    more than half of it lies between the bounds. Taken up to the end of the class, x would drop a class of any size
+    that reaches over `upper`; taken before it, keep one that only begins below `upper`. What x accumulates:
+
+    beside_target  the mass beside the target, as shares of it: bounds mean the same however sure the teacher is.
+    all            all the mass, the target's first: where the target holds more than `upper`, nothing can be kept.
     """
-    mass_MC = teacher_MC.exp()
-    x_MJ = (mass_MC.cumsum(-1) - mass_MC / 2)[:, 1:]
+    share_MJ = teacher_MC[:, 1:].softmax(-1)
+    if quantiles == "all":
+        mass_MC = teacher_MC.exp()
+        x_MJ = (mass_MC.cumsum(-1) - mass_MC / 2)[:, 1:]
+    else:
+        x_MJ = share_MJ.cumsum(-1) - share_MJ / 2
     above_MJ, below_MJ = kappa * (x_MJ - lower_M[:, None]), kappa * (upper_M[:, None] - x_MJ)
     kept_MJ = above_MJ.sigmoid() * below_MJ.sigmoid()
     log_dropped_MJ = torch.logaddexp(logsigmoid(-above_MJ), logsigmoid(above_MJ) + logsigmoid(-below_MJ))
-    share_M = (teacher_MC[:, 1:].softmax(-1) * kept_MJ).sum(-1)
+    share_M = (share_MJ * kept_MJ).sum(-1)
     return Mask(kept_MJ, log_dropped_MJ, share_M, torch.zeros_like(share_M, dtype=torch.bool))

@@ -14,7 +14,7 @@ from worker.distill.losses.dac_kl import DacKl
 # teacher, 1/4, 1/4 and 1/2 for the student. Middles beside the target: 0.625 and 0.875, so bounds (0, 0.75) keep the
 # second class and drop the bucket.
 P, Q = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log(), torch.full((1, 4), 0.25).log()
-HARD = {"top_k": 2, "kappa": 1e4, "subnet_objective": "fixed", "fixed_lower": 0.0}
+HARD = {"top_k": 2, "kappa": 1e4, "subnet_objective": "fixed", "fixed_lower": 0.0, "quantiles": "all"}
 TARGET = 0.5 * math.log(2)  # 1/2 log((1/2) / (1/4))
 
 
@@ -34,6 +34,15 @@ def dac(**settings_) -> tuple[float, dict[str, float]]:
 )
 def test_a_hand_computed_divergence(normalise, expected):
     assert dac(normalise=normalise, fixed_upper=0.75)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_quantiles_beside_the_target_by_hand():
+    """The same classes by the mass beside the target: shares 1/2 and 1/2, middles 1/4 and 3/4. So (0, 1/2) keeps the
+    second class and drops the bucket, which by all the mass (0, 3/4) does and (0, 1/2) does not."""
+    total, stats = dac(fixed_upper=0.5, quantiles="beside_target")
+    assert total == pytest.approx(TARGET + 0.25 * math.log(0.5), abs=1e-6)
+    assert (stats["kept_mass"], stats["kept_mass_beside_target"]) == pytest.approx((0.75, 0.5), abs=1e-6)
+    assert dac(fixed_upper=0.5)[1]["floor_held"] == 1
 
 
 @pytest.mark.parametrize(
@@ -100,12 +109,12 @@ def naive_dac_kl(p: list[float], q: list[float], *, lower: float, upper: float, 
     if others:
         p_classes.append(sum(p[v] for v in others))
         q_classes.append(sum(q[v] for v in others))
-    kept, before = [1.0], p_classes[0]
+    beside = sum(p_classes[1:])
+    kept, before, whole = [1.0], *((p_classes[0], 1.0) if config.quantiles == "all" else (0.0, beside))
     for mass in p_classes[1:]:
-        x = before + mass / 2
+        x = (before + mass / 2) / whole
         before += mass
         kept.append(1 / (1 + math.exp(-config.kappa * (x - lower))) / (1 + math.exp(-config.kappa * (upper - x))))
-    beside = sum(p_classes[1:])
     share = sum(m * mass for m, mass in zip(kept[1:], p_classes[1:], strict=True)) / beside
     if share < config.min_kept_mass:
         lift = (config.min_kept_mass - share) / (1 - share)
@@ -128,11 +137,12 @@ def naive_dac_kl(p: list[float], q: list[float], *, lower: float, upper: float, 
     kappa=st.floats(1, 60),
     floor=st.floats(0.05, 0.9),
     normalise=st.sampled_from(["none", "renorm", "rest_bucket"]),
+    quantiles=st.sampled_from(["all", "beside_target"]),
 )
-def test_it_agrees_with_a_plain_loop_in_double(seed, size, top_k, bounds, kappa, floor, normalise):
+def test_it_agrees_with_a_plain_loop_in_double(seed, size, top_k, bounds, kappa, floor, normalise, quantiles):
     config = DacKlLoss(
-        top_k=top_k, kappa=kappa, min_kept_mass=floor, normalise=normalise, subnet_objective="fixed",
-        fixed_lower=bounds[0], fixed_upper=bounds[1],
+        top_k=top_k, kappa=kappa, min_kept_mass=floor, normalise=normalise, quantiles=quantiles,
+        subnet_objective="fixed", fixed_lower=bounds[0], fixed_upper=bounds[1],
     )  # fmt: skip
     random = torch.Generator().manual_seed(seed)
     student, teacher = (2 * torch.randn(2, size, generator=random, dtype=torch.float64) for _ in range(2))
@@ -174,21 +184,27 @@ def test_normalised_forms_are_never_negative_nor_is_the_bucket_form_above_the_fu
 
 
 def random_distributions(
-    m: int, v: int = 60, seed: int = 0, dtype: torch.dtype = torch.float32
+    m: int, v: int = 60, certainty: float = 0, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """Student and teacher logits: sharp and flat rows, the student a noisy teacher."""
+    """Student and teacher logits: sharp and flat rows, the student a noisy teacher. With `certainty`, the first logit
+    of the teacher is that far above the others (10: it holds more than 0.99 of the mass in nearly every row)."""
     random = torch.Generator().manual_seed(0)
     scale = torch.empty(m, 1, dtype=dtype).uniform_(1, 5, generator=random)
     teacher = scale * torch.randn(m, v, generator=random, dtype=dtype)
+    if certainty:
+        teacher[:, 0] = teacher.amax(-1) + certainty
     return teacher + torch.randn(m, v, generator=random, dtype=dtype), teacher
 
 
-def trained(objective: str, normalise: str = "rest_bucket") -> dict[str, float]:
+LITERAL = {"quantiles": "all", "density_gain": "absolute", "start_lower": 0.05, "start_upper": 0.95}
+
+
+def trained(certainty: float = 0, **settings_) -> dict[str, float]:
     """Mean stats after f_sub alone was trained on fixed distributions."""
     torch.manual_seed(0)
-    loss = DacKl(DacKlLoss(subnet_objective=objective, normalise=normalise, top_k=32, hidden_size=16))
+    loss = DacKl(DacKlLoss(**{"top_k": 32, "hidden_size": 16} | settings_))
     optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
-    student, teacher = random_distributions(64)
+    student, teacher = random_distributions(64, certainty=certainty)
     for _ in range(80):
         optimizer.zero_grad()
         output = loss(make_inputs(student, teacher))
@@ -198,16 +214,26 @@ def trained(objective: str, normalise: str = "rest_bucket") -> dict[str, float]:
     return means | {"alarm": loss.alarm(means) is not None}
 
 
-def test_density_holds_on_to_more_than_the_floor():
-    stats = trained("density")
+@pytest.mark.parametrize("certainty", [0, 5, 10])
+@pytest.mark.parametrize("divergence", ["forward", "skew_reverse"])
+def test_density_holds_on_to_more_than_the_floor_however_sure_the_teacher_is(certainty, divergence):
+    stats = trained(certainty, divergence=divergence)
     assert stats["kept_mass_beside_target"] > 0.5
     assert stats["floor_held"] < 0.25
     assert not stats["alarm"]
+    assert stats["kept_classes"] < 33  # and not by keeping all there is
+
+
+def test_by_quantiles_of_all_mass_density_keeps_more_than_the_floor_only_where_the_teacher_doubts():
+    assert trained(0, **LITERAL)["floor_held"] < 0.25
+    sure = trained(10, **LITERAL)
+    assert sure["floor_held"] > 0.9
+    assert sure["alarm"]
 
 
 @pytest.mark.parametrize("normalise", ["rest_bucket", "none"])
 def test_minimise_collapses_to_the_floor_and_the_stats_and_the_alarm_say_so(normalise):
-    stats = trained("minimise", normalise)
+    stats = trained(subnet_objective="minimise", normalise=normalise, **LITERAL)
     assert stats["kept_mass_beside_target"] == pytest.approx(0.1, abs=0.02)
     assert stats["floor_held"] > 0.9
     assert stats["alarm"]
@@ -225,11 +251,13 @@ def test_a_higher_price_keeps_fewer_classes():
     assert pull[0] < 0 < pull[1]
 
 
-def test_under_density_the_value_is_the_students_loss_and_each_side_gets_its_own_gradient():
+@pytest.mark.parametrize("gain", ["absolute", "relative"])
+def test_under_density_the_value_is_the_students_loss_and_each_side_gets_its_own_gradient(gain):
     student, teacher = random_distributions(8, dtype=torch.float64)
     student.requires_grad_()
     torch.manual_seed(0)
-    loss = DacKl(DacKlLoss(top_k=16, hidden_size=8, kappa=20, density_price=0.01)).double()
+    settings_ = {"quantiles": "all", "density_gain": gain, "start_lower": 0.05, "start_upper": 0.95}
+    loss = DacKl(DacKlLoss(top_k=16, hidden_size=8, kappa=20, density_price=0.01, **settings_)).double()
     inputs = make_inputs(student, teacher)
     total = loss(inputs).total
     (student_gradient,) = torch.autograd.grad(total, student, retain_graph=True)
@@ -248,12 +276,21 @@ def test_under_density_the_value_is_the_students_loss_and_each_side_gets_its_own
     assert (share > 0.1).all()  # no position is held by the floor here
 
     def bucket_kl(p_c: Tensor, q_c: Tensor, kept: Tensor) -> Tensor:
-        whole = torch.cat([torch.ones(8, 1, dtype=kept.dtype), kept], -1)
-        rest_p, rest_q = (p_c * (1 - whole)).sum(-1), (q_c * (1 - whole)).sum(-1)
+        whole = torch.cat([torch.ones(len(kept), 1, dtype=kept.dtype), kept], -1)
+        rest_p, rest_q = (p_c * (1 - whole)).sum(-1) + 1e-300, (q_c * (1 - whole)).sum(-1) + 1e-300
         return (whole * p_c * (p_c / q_c).log()).sum() + (rest_p * (rest_p / rest_q).log()).sum()
 
     students_loss = bucket_kl(p_classes, q_classes, m.detach())
-    subnets_loss = 0.01 * m.sum() - bucket_kl(p_classes, q_classes.detach(), m)
+    gained = bucket_kl(p_classes, q_classes.detach(), m)
+    if gain == "relative":  # position by position: what the mask adds to the target alone, over all it could add
+        q_classes_ = q_classes.detach()
+        rows = [slice(i, i + 1) for i in range(8)]
+        nothing, all_of_it = torch.zeros_like(m), torch.ones_like(m)
+        only = torch.stack([bucket_kl(p_classes[i], q_classes_[i], nothing[i]) for i in rows])
+        full = torch.stack([bucket_kl(p_classes[i], q_classes_[i], all_of_it[i]) for i in rows])
+        held = torch.stack([bucket_kl(p_classes[i], q_classes_[i], m[i]) for i in rows])
+        gained = ((held - only) / (full - only)).sum()
+    subnets_loss = 0.01 * m.sum() - gained
     assert total.item() == pytest.approx(students_loss.item(), rel=1e-9)
     torch.testing.assert_close(student_gradient, torch.autograd.grad(students_loss, student, retain_graph=True)[0])
     torch.testing.assert_close(subnet_gradient, torch.autograd.grad(subnets_loss, list(loss.parameters())))

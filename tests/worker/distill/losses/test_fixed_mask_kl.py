@@ -38,7 +38,8 @@ def test_a_nucleus_stops_at_max_classes():
 
 def test_the_rest_is_treated_as_by_dac_kl_with_bounds_that_keep_the_same_classes():
     # Middles of the classes beside the target: 0.625, 0.84, 0.97; the upper bound 0.75 keeps the first.
-    hard = DacKlLoss(subnet_objective="fixed", fixed_lower=0, fixed_upper=0.75, kappa=1e4, min_kept_mass=0.01)
+    bounds = {"quantiles": "all", "fixed_lower": 0, "fixed_upper": 0.75}
+    hard = DacKlLoss(subnet_objective="fixed", kappa=1e4, min_kept_mass=0.01, **bounds)
     expected = DacKl(hard)(make_inputs(Q, P)).total.item()
     assert TopKKl(TopKKlLoss(top_k=2))(make_inputs(Q, P)).total.item() == pytest.approx(expected, abs=1e-6)
 
