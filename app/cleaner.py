@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import retention, workers
+from app.core.db import comparisons, retention, workers
 from app.core.db.jobs import checkpoints_key
 from app.core.db.tables import Dataset, Job, Model
 from app.core.settings import ServiceSettings
@@ -115,20 +115,25 @@ class Cleaner:
                 yield Removal(what=f"worker {worker.name}", why=why, remove=remove)
 
     def _checkpoints(self) -> Iterator[Removal]:
-        """Of jobs that ended long ago. A retry waits for the row, so it never finds half of them."""
+        """Of jobs that ended long ago, unless somebody is asking one. A retry waits for the row, so it never finds half
+        of them."""
         if self.keep.checkpoints is None:
             return
         before = self.clock() - self.keep.checkpoints
 
+        def is_free(session: Session, job_id: str) -> bool:
+            is_over = retention.is_over(session, job_id=job_id, before=before)
+            return is_over and comparisons.uses_checkpoints(session, job_id) is None
+
         def remove(job_id: str) -> None:
             with self.sessions.begin() as session:
-                if retention.is_over(session, job_id=job_id, before=before):
+                if is_free(session, job_id):
                     self.store.delete(checkpoints_key(job_id))
 
         for job_id in self.store.children("checkpoints"):
             with self.sessions.begin() as session:
-                is_over = retention.is_over(session, job_id=job_id, before=before)
-            if is_over:
+                can_go = is_free(session, job_id)
+            if can_go:
                 why = f"the job ended before {before:%Y-%m-%d}"
                 yield Removal(what=checkpoints_key(job_id), why=why, remove=partial(remove, job_id))
 

@@ -7,7 +7,7 @@ how a model answers (`worker/distill/compare`, `worker/distill/reading`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,8 @@ class ComparisonRunner:
 
     def _resolve(self, request: ComparisonIn) -> list[model_sources.Asked]:
         with self.sessions.begin() as session:
-            return model_sources.resolve(session, self.store, request.model_ids, template=request.template)
+            wanted, template = request.model_ids, request.template
+            return model_sources.resolve(session, self.store, wanted, template=template, field="model_ids")
 
     def _load(self, asked: model_sources.Asked) -> LoadedModel:
         """The weights that the model's row speaks of, or none: a pane never shows another model's."""
@@ -157,13 +158,15 @@ class ComparisonRunner:
                 asked = model_sources.resolve(session, self.store, among, template=asked_for.template)
             by_id = {one.model_id: one for one in asked}
             author, teacher, student = (by_id[one] for one in (request.of, request.teacher_id, request.student_id))
+            loaded = {one.model_id: self._load(one) for one in (author, teacher, student)}
+            _require_same_weights(parent, loaded)
             found = divergence(
-                author=self._load(author),
+                author=loaded[author.model_id],
                 template=author.template,
                 messages=_conversation(parent, asked_for, request.of),
                 answer_ids=parent.token_ids[request.of],
-                teacher=self._load(teacher),
-                student=self._load(student),
+                teacher=loaded[teacher.model_id],
+                student=loaded[student.model_id],
                 scrg=student.scrg,
             )
             if recorder.should_stop():
@@ -204,6 +207,18 @@ class ComparisonRunner:
             in_transaction(self.sessions, write, patience_s=self.patience_s)
         except AttemptLost as lost:
             log.warning("claim lost, nothing is written", reason=str(lost))
+
+
+def _require_same_weights(parent: Any, loaded: Mapping[str, LoadedModel]) -> None:
+    """What is read now must be what answered: a job that is started anew writes other checkpoints of the same steps.
+    Raises Conflict."""
+    for answer in parent.answers:
+        now = loaded.get(answer["model_id"])
+        if now is not None and answer["weights_sha256"] not in (None, now.weights_sha256):
+            raise Conflict(
+                f"{answer['model_id']} has other weights ({now.weights_sha256[:10]}…) than when it answered "
+                f"({answer['weights_sha256'][:10]}…): compare again, then read the new answer"
+            )
 
 
 def _conversation(row: Any, request: ComparisonIn, model_id: str) -> list[dict[str, str]]:

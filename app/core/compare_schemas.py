@@ -48,8 +48,13 @@ class SamplingIn(Shape):
     )
 
 
+ASKED = (
+    "Ids of models; a checkpoint of a job is called as GET /v1/jobs/{id}/checkpoints says: `job_…@20` after step 20."
+)
+
+
 class ComparisonIn(SamplingIn):
-    model_ids: Sequence[str] = Field(min_length=1, max_length=MAX_MODELS)
+    model_ids: Sequence[str] = Field(min_length=1, max_length=MAX_MODELS, description=ASKED)
     messages: Sequence[ChatMessage] = Field(min_length=1, description="With `previous_id`: the new turn alone.")
     previous_id: str | None = Field(
         None, max_length=64, description="An ended comparison to go on from: each model sees its own earlier answers."
@@ -185,7 +190,7 @@ class VotesOut(Shape):
 
 class BatchIn(SamplingIn):
     dataset_id: str = Field(max_length=64)
-    model_ids: Sequence[str] = Field(min_length=1, max_length=MAX_MODELS)
+    model_ids: Sequence[str] = Field(min_length=1, max_length=MAX_MODELS, description=ASKED)
     limit: int = Field(100, ge=1, le=1000, description="The first so many rows of the data set.")
     judge: bool = Field(False, description="Ask the service's judge (STILLHOUSE_JUDGE_URL) which answer is better.")
 

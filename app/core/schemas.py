@@ -113,6 +113,7 @@ class CheckpointOut(Shape):
     phase: str
     bytes: int
     best: bool = Field(description="No evaluation up to it was better.")
+    model_id: str | None = Field(None, description="What it is called where models are asked; null during a warm-up.")
 
 
 class CheckpointsOut(Shape):

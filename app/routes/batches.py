@@ -8,14 +8,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from sqlalchemy.orm import Session
 
-from app import batch_files
+from app import askable, batch_files
 from app.core.compare_schemas import BatchIn, BatchOut, BatchRow
 from app.core.db import batches, datasets
 from app.core.errors import InvalidRequest, NotFound
 from app.core.schemas import Page
 from app.deps import AfterQuery, LimitQuery, ServicesDep
 from app.errors import problems
-from app.routes.comparisons import require_models
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"])
 SortQuery = Annotated[
@@ -40,8 +39,8 @@ def create_batch(services: ServicesDep, request: BatchIn) -> BatchOut:
         raise InvalidRequest("a judge compares the first model with the others; name two", "model_ids")
     if len(set(request.model_ids)) != len(request.model_ids):
         raise InvalidRequest("a model appears twice", "model_ids")
+    askable.require(services, request.model_ids)
     with services.sessions.begin() as session:
-        require_models(session, request.model_ids)
         _require_dataset(session, request)
     rows = batch_files.read_rows(services.store, datasets.storage_key(request.dataset_id), limit=request.limit)
     with services.sessions.begin() as session:

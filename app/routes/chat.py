@@ -21,9 +21,10 @@ from fastapi.routing import APIRoute
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.exceptions import HTTPException
 
+from app import askable
 from app.chat_shapes import FINISH, ChatIn, ChatOut, ErrorBody, ErrorOut, ReplyChoice, ReplyMessage, chunk, usage_of
 from app.core.compare_schemas import ComparisonIn, ComparisonOut
-from app.core.db import comparison_view, comparisons, models
+from app.core.db import comparison_view, comparisons
 from app.core.errors import Conflict, NotFound, StillhouseError
 from app.deps import Services, ServicesDep
 from app.errors import as_problem, validated
@@ -61,7 +62,7 @@ router = APIRouter(prefix="/v1/chat", tags=["chat"], route_class=OpenAiRoute)
     responses={200: {"description": "The answer, or with `stream` its pieces.", "content": {_STREAM: {}}}, **_FAILURES},
 )
 async def complete(services: ServicesDep, request: Request, body: ChatIn) -> Response | ChatOut:
-    """OpenAI-compatible; `model` is a model's id. A client that hangs up stops the answer."""
+    """OpenAI-compatible; `model` is a model's id, or a job's checkpoint's. A client that hangs up stops the answer."""
     comparison_id = await run_in_threadpool(_ask, services, body)
     follow = _follow(services, comparison_id)
     if body.stream:
@@ -83,8 +84,8 @@ async def complete(services: ServicesDep, request: Request, body: ChatIn) -> Res
 def _ask(services: Services, body: ChatIn) -> str:
     """The id of the queued comparison."""
     asked = validated(ComparisonIn, body.as_comparison())
+    askable.require_one(services, body.model)
     with services.sessions.begin() as session:
-        models.get(session, body.model)
         comparison_id = comparisons.create(session, request=asked, now=services.clock(), origin="chat").id
     services.doorbell.ring_comparison(comparison_id)
     return comparison_id

@@ -5,16 +5,16 @@ Knows HTTP and server-sent events; `core.db.comparisons` stores, a worker answer
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
-from sqlalchemy.orm import Session
 
+from app import askable
 from app.core.compare_schemas import ComparisonIn, ComparisonLine, ComparisonOut, DivergenceIn, DivergenceOut, VoteIn
-from app.core.db import comparison_view, comparisons, divergences, models, votes
-from app.core.errors import InvalidRequest, NotFound
+from app.core.db import comparison_view, comparisons, divergences, votes
+from app.core.errors import InvalidRequest
 from app.core.schemas import Page
 from app.deps import AfterQuery, LimitQuery, Services, ServicesDep
 from app.errors import problems
@@ -33,8 +33,8 @@ def create_comparison(services: ServicesDep, request: ComparisonIn) -> Compariso
     """Ask up to four models the same thing, with the same seed and settings; read the answers by the id, also while
     they are written."""
     _check(request)
+    askable.require(services, request.model_ids)
     with services.sessions.begin() as session:
-        require_models(session, request.model_ids)
         comparison = comparisons.create(session, request=request, now=services.clock())
         shape = comparison_view.as_shape(comparison)
     services.doorbell.ring_comparison(shape.id)
@@ -82,9 +82,9 @@ def vote(services: ServicesDep, comparison_id: str, body: VoteIn) -> ComparisonO
 def ask_divergence(services: ServicesDep, comparison_id: str, request: DivergenceIn) -> DivergenceOut:
     """Where two models part on one answer, token by token: asked for once, then kept. Repeat the request, or read
     /v1/divergences/{id}, until it has ended."""
+    askable.require(services, [request.teacher_id], field="teacher_id")
+    askable.require(services, [request.student_id], field="student_id")
     with services.sessions.begin() as session:
-        require_models(session, [request.teacher_id], field="teacher_id")
-        require_models(session, [request.student_id], field="student_id")
         row, is_new = divergences.ask(session, comparison_id=comparison_id, request=request, now=services.clock())
         shape = comparison_view.as_divergence(row)
     if is_new:
@@ -117,12 +117,3 @@ def _check(request: ComparisonIn) -> None:
         raise InvalidRequest("a blind comparison is between two different models", "model_ids")
     if request.blind and request.previous_id:
         raise InvalidRequest("a blind comparison starts anew: earlier turns tell who is who", "blind")
-
-
-def require_models(session: Session, model_ids: Sequence[str], *, field: str | None = None) -> None:
-    """Raises InvalidRequest naming the first id that is no model's."""
-    for i, model_id in enumerate(model_ids):
-        try:
-            models.get(session, model_id)
-        except NotFound as error:
-            raise InvalidRequest(f"{error.message}; see GET /v1/models", field or f"model_ids.{i}") from error

@@ -143,6 +143,26 @@ def test_a_job_that_is_retried_in_between_keeps_everything(
     assert counts(sessions, job_id) == (before[0] + 1, *before[1:])
 
 
+def test_a_checkpoint_that_somebody_is_asking_stays_until_it_is_answered(
+    cleaner: Cleaner, sessions: Sessions, store: ArtifactStore, clock: Clock
+) -> None:
+    job_id = make_job(sessions, clock, "succeeded")
+    key = jobs.checkpoints_key(job_id)
+    put(store, f"{key}/1/step-00000010/manifest.json", at=clock())
+    clock.advance(YEAR)
+    found = {removal.what: removal for removal in cleaner.find()}
+    request = ComparisonIn(model_ids=[f"{job_id}@10"], messages=[ChatMessage(role="user", content="Hi")])
+    with sessions.begin() as session:
+        asked = comparisons.create(session, request=request, now=clock()).id
+    found[key].remove()  # it looked before somebody asked, and acts afterwards
+    assert key not in {removal.what for removal in cleaner.clean()}
+    assert store.exists(key)
+    with sessions.begin() as session:
+        comparisons.request_cancel(session, comparison_id=asked, now=clock())
+    assert key in {removal.what for removal in cleaner.clean()}
+    assert not store.exists(key)
+
+
 def test_a_job_retried_after_its_history_was_trimmed_is_trimmed_again(
     cleaner: Cleaner, sessions: Sessions, clock: Clock
 ) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,109 +11,15 @@ import torch
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.compare_schemas import BatchIn, ComparisonIn, DivergenceIn
-from app.core.db import batches, comparison_view, comparisons, divergences, jobs, models
-from app.core.db.tables import Comparison
-from app.core.ids import new_id
-from app.core.job_config import DistillConfig
+from app.core.db import batches, comparison_view, comparisons, divergences, models
 from app.core.storage import ArtifactStore
-from tests.tiny_models import make_tiny_model, never_ending
 from tests.waiting import until
+from tests.worker.comparing import NOW, ask, read, seldom, working
 from worker.comparisons import ComparisonRunner
 from worker.distill.compare import ModelCache
 from worker.distill.export import weights_sha256
 from worker.distill.models import load_model
 from worker.judging import work
-
-NOW = datetime.now(UTC)
-
-
-@pytest.fixture
-def runner(sessions: sessionmaker[Session], store: ArtifactStore) -> ComparisonRunner:
-    cache = ModelCache()
-    return ComparisonRunner(sessions=sessions, store=store, cache=lambda: cache, heartbeat_s=0.05)
-
-
-@pytest.fixture
-def model_ids(
-    sessions: sessionmaker[Session], store: ArtifactStore, tiny_teacher: Path, tiny_student: Path
-) -> Sequence[str]:
-    """Ids of a teacher, a job's untrained student and its stored student."""
-    config = DistillConfig.model_validate(
-        {
-            "teacher": {"model": str(tiny_teacher)},
-            "student": {"kind": "from_teacher", "layers": 3},
-            "data": {"kind": "dataset", "dataset_id": "ds_any"},
-        }
-    )
-    student_id = new_id("mdl")
-    store.put_folder(tiny_student, models.storage_key(student_id))
-    with sessions.begin() as session:
-        job = jobs.create(session, name="test", config=config, priority=0, now=NOW)
-        source = str(tiny_teacher)
-        teacher = models.ensure_teacher(session, source=source, parameters=None, now=NOW)
-        untrained = models.create_untrained(
-            session, job_id=job.id, name="test", source=source, parameters=None, now=NOW
-        )
-        models.create_student(
-            session,
-            model_id=student_id,
-            job_id=job.id,
-            name="test",
-            parameters=1,
-            weights_sha256="",
-            card={},
-            now=NOW,
-        )
-        return [teacher.id, untrained.id, student_id]
-
-
-@pytest.fixture
-def long_pair(sessions: sessionmaker[Session], tmp_path: Path) -> Sequence[str]:
-    """Two models that write for long: deep enough to take far longer than anyone needs to look at them."""
-    with sessions.begin() as session:
-        return [
-            models.ensure_teacher(
-                session,
-                source=str(never_ending(make_tiny_model(tmp_path / str(seed), layers=8, seed=seed, context=4200))),
-                parameters=None,
-                now=NOW,
-            ).id
-            for seed in (1, 2)
-        ]
-
-
-def seldom() -> None:
-    """Every look takes SQLite's one lock, and with all threads of this test behind one interpreter's lock, a busy
-    loop would keep the recorder out."""
-    time.sleep(0.4)
-
-
-@contextmanager
-def working(runner: ComparisonRunner) -> Iterator[None]:
-    """The runner does what is queued, in a thread."""
-    thread = threading.Thread(target=runner.run_next, kwargs={"worker": "w"})
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-def ask(sessions: sessionmaker[Session], model_ids: Sequence[str], *, max_new_tokens: int = 6) -> str:
-    request = ComparisonIn.model_validate(
-        {
-            "model_ids": model_ids,
-            "messages": [{"role": "user", "content": "the small brown dog"}],
-            "max_new_tokens": max_new_tokens,
-        }
-    )
-    with sessions.begin() as session:
-        return comparisons.create(session, request=request, now=NOW).id
-
-
-def read(sessions: sessionmaker[Session], comparison_id: str) -> Comparison:
-    with sessions.begin() as session:
-        return comparisons.get(session, comparison_id)
 
 
 def test_nothing_queued(runner: ComparisonRunner) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.db import jobs, models
+from app.core.db.jobs import checkpoints_key
 from app.core.errors import NotFound
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
 from app.core.storage import ArtifactStore
+from worker.distill.models import CheckpointedStudent
+from worker.distill.training_state import WEIGHTS
 from worker.model_sources import resolve
 
 NOW = datetime.now(UTC)
@@ -90,3 +95,44 @@ def test_a_students_card_outlives_its_job_but_its_files_must_be_there(
     with sessions.begin() as session:
         (found,) = resolve(session, store, [student_id], template="auto")
     assert (found.template, found.scrg.teacher_token, found.weights_sha256) == ("alpaca", "greedy", "ab")
+
+
+def put_checkpoint(store: ArtifactStore, job_id: str, step: int, *, tuned: bool = False) -> None:
+    folder = f"{checkpoints_key(job_id)}/1"
+    moment = {"step": step, "phase": "training", "training_events": step, "best_step": None}
+    manifest = {"moment": moment, "files": {WEIGHTS: {"bytes": 1, "sha256": "ab" * 32}}}
+    files = {f"step-{step:08d}/{WEIGHTS}": "w", f"step-{step:08d}/manifest.json": json.dumps(manifest)}
+    for name, content in (files | ({"teacher/config.json": "{}"} if tuned else {})).items():
+        with store.open(f"{folder}/{name}", "w") as file:
+            file.write(content)
+
+
+@pytest.mark.parametrize("url", ["file://{folder}", "memory://{folder}"])
+def test_a_checkpoint_is_asked_as_its_job_trained_it(
+    sessions: sessionmaker[Session], ids: dict[str, str], tmp_path: Path, url: str
+) -> None:
+    """In a store that is no folder the weights are fetched. Its shape is the job's teacher's, of a tuned one first."""
+    store = ArtifactStore(url.format(folder=tmp_path / "store"), cache_folder=tmp_path / "cache")
+    with sessions.begin() as session:
+        job_id = str(models.get(session, ids["alpaca"]).job_id)
+        put_checkpoint(store, job_id, 20)
+        (found,) = resolve(session, store, [f"{job_id}@20"], template="auto")
+        put_checkpoint(store, job_id, 40, tuned=True)
+        (tuned,) = resolve(session, store, [f"{job_id}@40"], template="auto")
+    assert (found.kind, found.template, found.scrg.position) == ("checkpoint", "alpaca", "first")
+    assert isinstance(found.source, CheckpointedStudent)
+    assert (found.source.teacher, found.source.sha256) == ("some/teacher", "ab" * 32)
+    assert (Path(found.source.folder) / WEIGHTS).read_text() == "w"
+    assert isinstance(tuned.source, CheckpointedStudent)
+    assert (Path(tuned.source.teacher) / "config.json").is_file()
+
+
+def test_what_is_gone_is_named_by_its_place(
+    sessions: sessionmaker[Session], store: ArtifactStore, ids: dict[str, str]
+) -> None:
+    with sessions.begin() as session:
+        job_id = models.get(session, ids["chat"]).job_id
+        for missing in (f"{job_id}@20", "job_none@20", "mdl_none"):
+            with pytest.raises(NotFound) as raised:
+                resolve(session, store, [ids["teacher"], missing], template="auto", field="model_ids")
+            assert raised.value.field == "model_ids.1"

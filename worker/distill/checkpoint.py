@@ -117,7 +117,7 @@ class CheckpointFolder:
         target = self.path / moment.name
         with new_folder(target, what) as folder:
             write(folder)
-            files = {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in folder.iterdir()}
+            files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in folder.iterdir()}
             manifest = {"format": FORMAT, "moment": asdict(moment), **about, "files": files}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         self._remove_old(moment)
@@ -170,7 +170,7 @@ def _problem(info: CheckpointInfo) -> str | None:
     if info.manifest["format"] != FORMAT:
         return f"another version wrote it, in format {info.manifest['format']} and not {FORMAT}"
     for name, file in info.manifest["files"].items():
-        if _sha256(info.path / name) != file["sha256"]:
+        if sha256_of(info.path / name) != file["sha256"]:
             return f"{name} is not what was written: its SHA-256 is another"
     return None
 
@@ -179,6 +179,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Of a file's contents."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,18 +9,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from app.core.errors import ContextTooShort
+from app.core.errors import ContextTooShort, ModelUnreadable, NotFound
+from worker.distill.checkpoint import sha256_of
 from worker.distill.data import PromptEncoder
 from worker.distill.decoder import Decoder
 from worker.distill.export import weights_sha256
 from worker.distill.generate import SamplingSettings, next_tokens, pad_left
 from worker.distill.models import (
+    CheckpointedStudent,
     ModelSource,
     SplitModel,
     TrainedModel,
@@ -30,6 +33,7 @@ from worker.distill.models import (
     load_model,
     load_tokenizer,
 )
+from worker.distill.training_state import WEIGHTS, read_weights, set_tensors
 
 Template = Literal["chat", "alpaca", "plain"]
 
@@ -52,7 +56,7 @@ class ModelCache:
         self._device: torch.device = Accelerator().device
 
     def get(self, source: ModelSource) -> LoadedModel:
-        """Raises ModelNotFound or ModelUnreadable."""
+        """Raises ModelNotFound, ModelUnreadable, or NotFound for a checkpoint that was removed meanwhile."""
         if source not in self._loaded:
             while len(self._loaded) >= self._max_models:
                 self._loaded.popitem(last=False)  # before loading, so that both never lie in memory
@@ -77,7 +81,25 @@ class ModelCache:
         if isinstance(source, TrainedModel):
             return load_model(source.model, device=self._device), load_tokenizer(source.model)
         teacher, tokenizer = load_model(source.teacher, device=self._device), load_tokenizer(source.teacher)
-        return build_student(source.student, teacher, tokenizer), tokenizer
+        student = build_student(source.student, teacher, tokenizer)
+        if isinstance(source, CheckpointedStudent):
+            _set_weights(student, source)
+        return student, tokenizer
+
+
+def _set_weights(student: PreTrainedModel, source: CheckpointedStudent) -> None:
+    """The weights of the checkpoint's file, if it still is what was written."""
+    folder = Path(source.folder)
+    try:
+        if sha256_of(folder / WEIGHTS) != source.sha256:
+            raise ModelUnreadable(f"{folder.name}: the weights are not what was written; choose another checkpoint")
+        tensors = read_weights(folder)
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"the checkpoint {folder.name} was removed while it was about to be read: its job keeps its newest and its "
+            "best ones; choose one that is there, or let a job keep more with training.keep_last"
+        ) from error
+    set_tensors(student, tensors)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,18 @@ class UntrainedStudent:
     student: StudentConfig
 
 
-ModelSource = TrainedModel | UntrainedStudent
+@dataclass(frozen=True)
+class CheckpointedStudent:
+    """A student as a checkpoint in `folder` has it: built as it began, with the weights of that file, whose SHA-256 is
+    part of what names it: other weights in the same place are another model."""
+
+    teacher: str
+    student: StudentConfig
+    folder: str
+    sha256: str
+
+
+ModelSource = TrainedModel | UntrainedStudent | CheckpointedStudent
 
 
 def _location(model: str) -> str:

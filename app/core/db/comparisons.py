@@ -7,7 +7,7 @@ each one conditional UPDATE, fenced by attempt like a job's. Does not commit, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import SystemRandom
@@ -22,6 +22,7 @@ from app.core.db.rows import get_row, newest_first
 from app.core.db.tables import Comparison
 from app.core.errors import AttemptLost, Conflict, InvalidRequest, NotFound
 from app.core.ids import new_id
+from app.core.model_ids import checkpoint_id
 
 Origin = Literal["page", "chat", "batch", "divergence"]
 TERMINAL: frozenset[str] = frozenset({"succeeded", "failed", "cancelled"})
@@ -237,10 +238,24 @@ def mark_announced(session: Session, *, comparison_id: str, now: datetime) -> No
 
 def uses_model(session: Session, model_id: str) -> str | None:
     """The id of a waiting or running row that needs the model, if there is one."""
+    return _open_row(session, lambda asked: asked == model_id)
+
+
+def uses_checkpoints(session: Session, job_id: str) -> str | None:
+    """The id of a waiting or running row that needs a checkpoint of the job, if there is one."""
+
+    def is_of_job(asked: str) -> bool:
+        checkpoint = checkpoint_id(asked)
+        return checkpoint is not None and checkpoint.job_id == job_id
+
+    return _open_row(session, is_of_job)
+
+
+def _open_row(session: Session, needs: Callable[[str], bool]) -> str | None:
     open_rows = select(Comparison).where(Comparison.status.in_(("queued", "running"))).order_by(Comparison.id)
     for row in session.scalars(open_rows):
-        request = row.request
-        if model_id in (*request.get("model_ids", ()), *(request.get(k) for k in ("of", "teacher_id", "student_id"))):
+        asked = (*row.request.get("model_ids", ()), *(row.request.get(k) for k in ("of", "teacher_id", "student_id")))
+        if any(needs(model_id) for model_id in asked if model_id):
             return row.parent_id if row.origin == "batch" else row.id
     return None
 

@@ -66,13 +66,14 @@ def resume(session: Session, *, job_id: str, now: datetime) -> Job:
 def retry(session: Session, *, job_id: str, from_checkpoint: bool, now: datetime) -> Job:
     """Queues a failed or cancelled job again, to go on from its last checkpoint or to start from nothing. Then its
     curves are removed (its events stay), and the caller removes its checkpoints before it commits. Conflict for any
-    other status."""
+    other status, and for a start from nothing while somebody is asking one of its checkpoints."""
     job = lock(session, job_id)
     if job.status not in ("failed", "cancelled"):
         raise _forbidden(job, "only a failed or cancelled job can be retried")
     values = queued(now) | {"cancel_requested": False, "failures": 0, "used_s": 0.0, "finished_at": None}
     where = "from its last checkpoint"
     if not from_checkpoint:
+        _require_unused_checkpoints(session, job_id)
         where = "from nothing"
         values |= {"training_events": 0, "step": 0, "tokens": 0, "started_at": None}
         curves.remove(session, job_id=job_id)
@@ -98,7 +99,7 @@ def queued(now: datetime) -> dict[str, object]:
 def remove(session: Session, *, job_id: str) -> Sequence[str]:
     """Removes a job that does not run, with its events, curves and models. Returns the keys of the models' folders in
     the artifact store, which the caller removes after the commit. Conflict while it is queued or running, or somebody
-    is asking one of its models."""
+    is asking one of its models or checkpoints."""
     job = lock(session, job_id)
     if job.status not in TERMINAL | {"paused"}:
         raise _forbidden(job, "cancel it first, then delete it")
@@ -106,11 +107,17 @@ def remove(session: Session, *, job_id: str) -> Sequence[str]:
     for model in models:
         if (user := comparisons.uses_model(session, model.id)) is not None:
             raise Conflict(f"its {model.kind} is in use by {user}; wait for its end, or cancel it")
+    _require_unused_checkpoints(session, job_id)
     curves.remove(session, job_id=job_id)
     session.execute(delete(EventRow).where(EventRow.job_id == job_id))
     session.execute(delete(Job).where(Job.id == job_id))
     session.execute(delete(Model).where(Model.job_id == job_id))
     return [model.source for model in models if model.kind != "untrained"]
+
+
+def _require_unused_checkpoints(session: Session, job_id: str) -> None:
+    if (user := comparisons.uses_checkpoints(session, job_id)) is not None:
+        raise Conflict(f"a checkpoint of {job_id} is in use by {user}; wait for its end, or cancel it")
 
 
 def _ask(session: Session, job_id: str, **wish: bool) -> None:

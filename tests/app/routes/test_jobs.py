@@ -303,8 +303,8 @@ def failed_job(client: TestClient, services: Services, job_id: str) -> str:
 def test_checkpoints_are_listed(client: TestClient, failed_job: str) -> None:
     found = client.get(f"/v1/jobs/{failed_job}/checkpoints").json()["data"]
     assert found == [
-        {"step": 100, "phase": "training", "bytes": 100, "best": False},
-        {"step": 50, "phase": "training", "bytes": 50, "best": True},
+        {"step": 100, "phase": "training", "bytes": 100, "best": False, "model_id": f"{failed_job}@100"},
+        {"step": 50, "phase": "training", "bytes": 50, "best": True, "model_id": f"{failed_job}@50"},
     ]
 
 

@@ -157,3 +157,14 @@ def test_the_list_has_what_people_asked(sessions: Sessions, clock: Clock) -> Non
         assert ([row.id for row in rows], has_more) == ([asked], False)
         assert comparisons.uses_model(session, "mdl_1") == asked
         assert comparisons.uses_model(session, "mdl_2") is None
+        assert comparisons.uses_checkpoints(session, "job_1") is None
+
+
+def test_who_asks_a_checkpoint_of_a_job(sessions: Sessions, clock: Clock) -> None:
+    with sessions.begin() as session:
+        request = REQUEST.model_copy(update={"model_ids": ["mdl_1", "job_1@20"]})
+        asked = comparisons.create(session, request=request, now=clock()).id
+        assert comparisons.uses_checkpoints(session, "job_1") == asked
+        assert comparisons.uses_checkpoints(session, "job_11") is None
+        comparisons.request_cancel(session, comparison_id=asked, now=clock())
+        assert comparisons.uses_checkpoints(session, "job_1") is None
