@@ -24,6 +24,8 @@ from app.core.compare_schemas import (
 )
 from app.core.preview_schemas import DatasetRow, PreviewOut
 from app.core.schemas import (
+    CheckpointOut,
+    CheckpointsOut,
     ConfigSchemaOut,
     DatasetOut,
     DryRunOut,
@@ -130,6 +132,10 @@ class StillhouseClient:
 
     def delete_job(self, job_id: str) -> None:
         self._answer("DELETE", f"/v1/jobs/{segment(job_id)}")
+
+    def checkpoints(self, job_id: str) -> Sequence[CheckpointOut]:
+        """Newest first."""
+        return self._call(CheckpointsOut, "GET", f"/v1/jobs/{segment(job_id)}/checkpoints").data
 
     def events(self, job_id: str, *, after: int, limit: int) -> Page[EventOut]:
         """Oldest first, those with seq > `after`."""

@@ -7,11 +7,10 @@ on for that long. Written through app.core.db, so the API reads it like any othe
 from __future__ import annotations
 
 import json
-import math
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,22 +18,21 @@ from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.compare_schemas import Answer, ChatMessage, ComparisonIn
-from app.core.db import comparisons, datasets, events, jobs, models
+from app.core.db import datasets, events, jobs, models
 from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine, make_sessions
-from app.core.events import Correction, Evaluated, Event, PhaseProgress, RunStarted, SampleDrawn, StepDone, Warned
+from app.core.events import Event, PhaseProgress, RunStarted, SampleDrawn, Warned
 from app.core.ids import new_id
 from app.core.job_config import DistillConfig
 from app.core.schemas import RowProblem
 from app.core.settings import ServiceSettings
 from app.core.storage import ArtifactStore
 from tests.ui import seed_compare
+from tests.ui.seed_events import STEPS, evaluation_events, step_events
 
 TEACHER = "HuggingFaceTB/SmolLM2-135M-Instruct"
 HUGE = "🦙" * 300 + "W" * 2000  # one word wider than any screen
 HOSTILE = "<script>window.hacked = 1</script><b>bold</b> [link](javascript:alert(1)) ‮right-to-left 🦙"
-STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Seeded:
     queued: str
     hostile: str
     comparison: str
+    checkpointed: str
     blind: str
     batch: str
 
@@ -71,85 +70,6 @@ def config(dataset: str, **changes: Any) -> DistillConfig:
         "training": {"max_steps": STEPS},
     }
     return DistillConfig.model_validate(description | changes)
-
-
-def step_events(step: int, rng: random.Random) -> list[Event]:
-    """What a run says at one step, with curves of plausible shapes."""
-    done = step / STEPS
-    noise = rng.gauss(0, 0.04)
-    sft, dac, span = 2.4 - 0.7 * done + noise, 1.5 * math.exp(-2 * done) + 0.35 + noise, 0.012 - 0.004 * done
-    fresh = rng.random() < done
-    metrics = {
-        "loss/total": sft + dac + span,
-        "loss/sft": sft,
-        "loss/dac_kl": dac,
-        "loss/span": span,
-        "dac_kl/lower": 0.03 + 0.01 * noise,
-        "dac_kl/upper": 0.9 - 0.05 * done + 0.2 * noise,
-        "dac_kl/kept_mass": 0.97 + 0.1 * noise,
-        "dac_kl/kept_mass_beside_target": min(1.0, 0.8 + noise),
-        "dac_kl/floor_held": max(0.0, 0.04 + noise / 4),
-        "dac_kl/kept_classes": 2.6 - 0.8 * done + noise,
-        "sampling/phi": 0.1 * (step // 30),
-        "sampling/buffer": 8.0 * step * done,
-        "train/learning_rate": 5e-5 * (step / 5 if step < 5 else 0.5 * (1 + math.cos(math.pi * done))),
-        "train/grad_norm": 1.2 + 6 * noise**2 + 0.6 * math.exp(-4 * done),
-        "train/tokens_per_s": (420 if fresh else 900) + 500 * noise,
-        "memory/host_bytes": 2.1e9 + 4e6 * step,
-        "time/teacher_s": 0.7 + noise / 2,
-        "time/student_s": 1.1 + noise / 2,
-        "time/loss_s": 0.35,
-        "time/data_s": 0.02,
-        "time/generate_s": 2.1 + noise if fresh else 0.0,
-        "time/scrg_s": 0.8 + noise / 2 if fresh else 0.0,
-    }
-    if fresh:
-        metrics |= {"scrg/mismatch_rate": 0.3 - 0.1 * done + noise, "scrg/error_position": 0.44 + 2 * noise}
-    told: list[Event] = [
-        StepDone(
-            step=step,
-            max_steps=STEPS,
-            source="fresh" if fresh else "ground_truth",
-            tokens=700,
-            tokens_per_s=metrics["train/tokens_per_s"],
-            eta_s=(STEPS - step) * 2.3,
-            metrics=metrics,
-        )
-    ]
-    if fresh and step % 6 == 0:
-        told.append(
-            Correction(
-                step=step,
-                prompt="Name three uses of baking soda.",
-                before="Baking soda can be used to clean surfaces, to",
-                student_token=" eat",
-                teacher_token=" remove",
-                dropped=" eat the smell of the kitchen and then the kitchen.",
-                regenerated=" remove odours from a fridge, and to help dough rise.",
-                error_position=10,
-                kl=3.21 + noise,
-            )
-        )
-    return told
-
-
-def evaluation_events(step: int) -> list[Event]:
-    done = step / STEPS
-    quality = (
-        "the the sky sky",
-        "The sky is blue because light.",
-        "The sky is blue because air scatters blue light more.",
-    )
-    text = quality[min(2, int(3 * done))]
-    values = {"eval/kl_ts": 1.9 * math.exp(-1.6 * done) + 0.2, "eval/loss": 2.9 - 0.9 * done}
-    values |= {"eval/rouge_l": 0.08 + 0.3 * done, "eval/top1_agreement": 0.31 + 0.3 * done}
-    return [
-        Evaluated(step=step, metrics=values),
-        SampleDrawn(step=step, prompt="Why is the sky blue?", text=text, reference="Air scatters blue light most."),
-        SampleDrawn(
-            step=step, prompt="Write a haiku about rain.", text=f"Rain falls on the roof\n{text}", reference=None
-        ),
-    ]
 
 
 class _Writer:
@@ -187,15 +107,30 @@ class _Writer:
         running = self._job("sky 12 layers, kd", config(found, student={"kind": "from_teacher", "layers": 12}))
         self._run(running, 46, outcome=None)
         queued = self._job("after lunch", config(found, recipe="kd"))
-        compared = self._comparison(succeeded, student)
-        return Seeded(found, running, succeeded, failed, queued, hostile, compared, *self._more(found, compared))
+        self._checkpoints(succeeded, (60, 80, 100))
+        return Seeded(found, running, succeeded, failed, queued, hostile, *self._asked(found, succeeded, student or ""))
 
-    def _more(self, dataset_id: str, comparison_id: str) -> tuple[str, str]:
+    def _asked(self, dataset_id: str, job_id: str, student_id: str) -> tuple[str, str, str, str]:
+        """A comparison that was read, one with a checkpoint, a blind one and a batch."""
+        now = self._now
         with self._sessions.begin() as session:
-            ids = comparisons.get(session, comparison_id).request["model_ids"]
-            seed_compare.add_reading(session, comparison_id, ids, self._now)
-            blind = seed_compare.add_blind(session, [ids[0], ids[-1]], self._now)
-            return blind, seed_compare.add_batch(session, dataset_id, [ids[0], ids[-1]], HOSTILE, self._now)
+            job = jobs.get(session, job_id)
+            ids = [job.teacher_id or "", job.untrained_id or "", student_id]
+            compared = seed_compare.add_comparison(session, ids, HOSTILE, now)
+            seed_compare.add_reading(session, compared, ids, now)
+            checkpointed = seed_compare.add_comparison(session, [ids[0], f"{job_id}@60", ids[2]], "Blue light.", now)
+            pair = [ids[0], ids[2]]
+            blind = seed_compare.add_blind(session, pair, now)
+            return compared, checkpointed, blind, seed_compare.add_batch(session, dataset_id, pair, HOSTILE, now)
+
+    def _checkpoints(self, job_id: str, steps: Sequence[int]) -> None:
+        """What the list of checkpoints reads: manifests. Nobody loads these."""
+        for step in steps:
+            moment = {"phase": "training", "step": step, "training_events": step, "best_step": steps[1]}
+            files = {"weights.safetensors": {"bytes": 254_880_000, "sha256": "0" * 64}}
+            folder = f"{jobs.checkpoints_key(job_id)}/1/step-{step:08d}"
+            with self._store.open(f"{folder}/manifest.json", "wb") as file:
+                file.write(json.dumps({"moment": moment, "files": files}).encode())
 
     def _job(self, name: str, description: DistillConfig) -> str:
         self._now += timedelta(minutes=1)
@@ -216,7 +151,7 @@ class _Writer:
             return job.id
 
     def _run(self, job_id: str, steps: int, *, outcome: Any, said: str | None = None) -> str | None:
-        rng = random.Random(job_id)
+        rng = random.Random(steps)  # not of the id, which is another one every time: so would be what a test finds
         told: list[Event] = [
             PhaseProgress(phase="loading"),
             RunStarted(
@@ -266,38 +201,6 @@ class _Writer:
         )
         jobs.finish(session, status=outcome, student_id=student.id, **ended)
         return student.id
-
-    def _comparison(self, job_id: str, student: str | None) -> str:
-        with self._sessions.begin() as session:
-            job = jobs.get(session, job_id)
-            ids = [job.teacher_id or "", job.untrained_id or "", student or ""]
-            request = ComparisonIn(model_ids=ids, messages=[ChatMessage(role="user", content="Why is the sky blue?")])
-            created = comparisons.create(session, request=request, now=self._now)
-            claim = comparisons.claim_next(session, worker="seed", now=self._now)
-            assert claim is not None
-            texts = ("Air scatters blue light more than red light.", HOSTILE * 3, "The sky is blue because of light.")
-            answers = [
-                Answer(
-                    model_id=one,
-                    text=text,
-                    tokens=40,
-                    seconds=1.9,
-                    tokens_per_s=21.05,
-                    finished=one != ids[1],
-                    parameters=134_515_008 if one == ids[0] else 63_720_000,
-                    weights_sha256=f"{index}a" * 32,
-                )
-                for index, (one, text) in enumerate(zip(ids, texts, strict=True))
-            ]
-            comparisons.finish(
-                session,
-                comparison_id=created.id,
-                attempt=claim.attempt,
-                now=self._now,
-                answers=answers,
-                token_ids={one: [1, 2, 3] for one in ids},
-            )
-            return created.id
 
 
 def grow(home: Path, job_id: str, seconds: float) -> None:

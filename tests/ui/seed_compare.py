@@ -1,4 +1,4 @@
-"""More for the page's tests beside `seed.py`: a reading with hostile tokens, a blind comparison, an answered batch."""
+"""What was asked, for `seed.py`: answers, a reading with hostile tokens, a blind comparison, an answered batch."""
 
 from __future__ import annotations
 
@@ -25,6 +25,37 @@ from app.core.db import batches, comparisons, divergences
 PIECES = ["<script>window.hacked = 1</script>", " ", "🦙", "", "שלום", "W" * 400, "\n"]
 KL = [0.02, 0.3, 0.7, 1.4, 2.6, 0.0, 0.05]
 ERROR = 3
+
+
+def add_comparison(session: Session, ids: Sequence[str], second: str, now: datetime) -> str:
+    """Three answers, the second (three times `second`) cut at its largest length."""
+    request = ComparisonIn(model_ids=ids, messages=[ChatMessage(role="user", content="Why is the sky blue?")])
+    created = comparisons.create(session, request=request, now=now)
+    claim = comparisons.claim_next(session, worker="seed", now=now)
+    assert claim is not None
+    texts = ("Air scatters blue light more than red light.", second * 3, "The sky is blue because of light.")
+    answers = [
+        Answer(
+            model_id=one,
+            text=text,
+            tokens=40,
+            seconds=1.9,
+            tokens_per_s=21.05,
+            finished=index != 1,
+            parameters=63_720_000 if index else 134_515_008,
+            weights_sha256=f"{index}a" * 32,
+        )
+        for index, (one, text) in enumerate(zip(ids, texts, strict=True))
+    ]
+    comparisons.finish(
+        session,
+        comparison_id=created.id,
+        attempt=claim.attempt,
+        now=now,
+        answers=answers,
+        token_ids={one: [1, 2, 3] for one in ids},
+    )
+    return created.id
 
 
 def reading() -> Divergence:

@@ -12,8 +12,9 @@ from typing import Any
 
 import gradio as gr
 
+from app.core.compare_schemas import MAX_MODELS
 from ui.page import QUIET, Page, live_html, named, raw_html
-from ui.tabs import batch, divergence, past
+from ui.tabs import batch, checkpoints, divergence, past
 from ui.tabs import compare_actions as actions
 from ui.views import panes
 
@@ -28,7 +29,7 @@ def build(page: Page) -> None:
     with gr.Column(elem_classes="sh-tab"):
         with gr.Row(elem_classes="sh-ask-models", equal_height=True):
             _build_prompt(parts)
-            _build_settings(parts)
+            _build_settings(page, parts)
         parts["note"] = raw_html("", elem_id="compare-note")
         parts["panes"] = live_html(panes.EMPTY, elem_id="panes")
         with gr.Row(visible=False, elem_classes="sh-votes", elem_id="vote") as parts["votes"]:
@@ -62,16 +63,17 @@ def _build_prompt(parts: dict[str, Any]) -> None:
             parts["stop"] = gr.Button("Stop", variant="stop", visible=False, elem_id="compare-stop", min_width=100)
 
 
-def _build_settings(parts: dict[str, Any]) -> None:
+def _build_settings(page: Page, parts: dict[str, Any]) -> None:
     with gr.Column(scale=2, min_width=320, elem_classes="sh-card"):
         parts["models"] = gr.Dropdown(
             [],
             multiselect=True,
-            max_choices=actions.MAX_MODELS,
+            max_choices=MAX_MODELS,
             label="Models",
             info="Two to four; by default those of the job chosen under Progress.",
             elem_id="compare-models",
         )
+        checkpoints.build(page, models=parts["models"])
         with gr.Row():
             parts["max_new_tokens"] = gr.Number(128, label="New tokens, at most", min_width=120)
             parts["seed"] = gr.Number(0, label="Seed", min_width=120)

@@ -6,19 +6,19 @@ Knows the API's client and what the tab's parts are called. Does not know the la
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
-from app.core.compare_schemas import ComparisonOut
+from app.core.compare_schemas import MAX_MODELS, ComparisonOut
+from app.core.model_ids import checkpoint_id
 from app.core.schemas import JobOut, ModelOut
 from ui.client import ApiProblem, StillhouseClient
+from ui.model_names import list_of_models
 from ui.views import panes, problems
 from ui.views.pieces import callout
 
-MAX_MODELS = 4
 NEED_PROMPT = callout("error", "Write a prompt first.")
 NEED_MODELS = callout("error", "Choose two to four models.")
 NEED_PAIR = callout("error", "A blind comparison is between two models: choose two.")
@@ -29,16 +29,6 @@ SETTINGS = {"max_new_tokens": int, "temperature": float, "top_p": float, "seed":
 def models_of(job: JobOut) -> list[str]:
     """Teacher, untrained student and student of a job, as far as they exist."""
     return [model_id for model_id in (job.teacher_id, job.untrained_id, job.student_id) if model_id]
-
-
-def model_choices(models: Sequence[ModelOut]) -> list[tuple[str, str]]:
-    """Label and id; models of one name are told apart by the end of the id."""
-    labels = Counter(panes.model_label(model) for model in models)
-    return [
-        (label if labels[label] == 1 else f"{label} · {model.id[-6:]}", model.id)
-        for model in models
-        for label in [panes.model_label(model)]
-    ]
 
 
 def request_of(prompt: str, system: str, model_ids: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,10 +55,16 @@ def list_models(api: StillhouseClient, job_id: str, chosen: Sequence[str], *, se
         own = models_of(api.job(job_id)) if job_id else []
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    choices = model_choices(list(known.values()))
     if select or (chosen and list(chosen) == own[:-1]):
-        return {"models": gr.update(choices=choices, value=[one for one in own if one in known])}
-    return {"models": gr.update(choices=choices)}
+        return {"models": _choice(list(known.values()), [one for one in own if one in known])}
+    return {"models": gr.update(choices=list_of_models(list(known.values()), chosen))}
+
+
+def _choice(models: Sequence[ModelOut], chosen: Sequence[str]) -> dict[str, Any]:
+    """The list of models with those chosen that are there; whether a checkpoint still is, the API says when asked."""
+    there = {model.id for model in models}
+    value = [one for one in chosen if one in there or checkpoint_id(one)]
+    return gr.update(choices=list_of_models(models, value), value=value)
 
 
 def take(api: StillhouseClient, ids: str) -> dict[str, Any]:
@@ -79,8 +75,7 @@ def take(api: StillhouseClient, ids: str) -> dict[str, Any]:
         known = api.models()
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    there = {model.id for model in known}
-    return {"models": gr.update(choices=model_choices(known), value=[one for one in ids.split(",") if one in there])}
+    return {"models": _choice(known, ids.split(","))}
 
 
 def start(
@@ -164,11 +159,15 @@ def show(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
 
 
 def models_in(api: StillhouseClient, model_ids: Sequence[str]) -> dict[str, ModelOut]:
-    """Those that are still there; a deleted one is called by its id."""
+    """Those that are still there, and of a checkpoint the job's untrained student, which has its name; a deleted one is
+    called by its id."""
     found = {}
     for model_id in model_ids:
+        checkpoint = checkpoint_id(model_id)
         try:
-            found[model_id] = api.model(model_id)
+            known = api.job(checkpoint.job_id).untrained_id if checkpoint else model_id
+            if known:
+                found[known] = api.model(known)
         except ApiProblem as problem:
             if problem.status != 404:
                 raise
@@ -195,12 +194,9 @@ def restore(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
         models = api.models()
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    choices = gr.update(choices=model_choices(models))
-    if not comparison.hidden:  # else nobody is to know which two they are
-        known = {model.id for model in models}
-        chosen = [one for one in comparison.request.model_ids if one in known]
-        choices = gr.update(choices=model_choices(models), value=chosen)
-    return controls_of(comparison) | {"models": choices}
+    if comparison.hidden:  # nobody is to know which two they are
+        return controls_of(comparison) | {"models": gr.update(choices=list_of_models(models, []))}
+    return controls_of(comparison) | {"models": _choice(models, comparison.request.model_ids)}
 
 
 def controls_of(comparison: ComparisonOut) -> dict[str, Any]:

@@ -5,17 +5,16 @@ Knows the choices and when to poll. Does not know HTML (views/divergence.py); di
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from app.core.schemas import ModelOut
 from ui.client import ApiProblem, StillhouseClient
+from ui.model_names import Models, kind_of, labelled
 from ui.page import QUIET, Page, live_html, named
 from ui.views import divergence, problems
-from ui.views.panes import label_of
 
 POLL_S = 0.7
 CHOICES = ("of", "teacher_id", "student_id")
@@ -38,20 +37,11 @@ def choices(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
     return nothing | found | {"timer": gr.Timer(active=False)}
 
 
-def labelled(ids: Sequence[str], models: Mapping[str, ModelOut]) -> list[tuple[str, str]]:
-    """Label and id; models of one name are told apart by the end of the id."""
-    labels = [label_of(one, models) for one in ids]
-    return [
-        (label if labels.count(label) == 1 else f"{label} · {one[-6:]}", one)
-        for label, one in zip(labels, ids, strict=True)
-    ]
-
-
-def default_pair(ids: Sequence[str], models: Mapping[str, ModelOut]) -> dict[str, str | None]:
-    kinds = {one: models[one].kind for one in ids if one in models}
-    teacher = next((one for one in ids if kinds.get(one) == "teacher"), next(iter(ids), None))
+def default_pair(ids: Sequence[str], models: Models) -> dict[str, str | None]:
+    teacher = next((one for one in ids if kind_of(one, models) == "teacher"), next(iter(ids), None))
     others = [one for one in ids if one != teacher]
-    student = next((one for one in others if kinds.get(one) == "student"), next(iter(others), None))
+    by_kind = [one for kind in ("student", "checkpoint") for one in others if kind_of(one, models) == kind]
+    student = next(iter([*by_kind, *others]), None)
     return {"of": student, "teacher_id": teacher, "student_id": student}
 
 

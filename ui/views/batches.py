@@ -5,14 +5,14 @@ Knows BatchOut, BatchRow and ModelOut. Prompts and answers are text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from app.core.compare_schemas import Answer, BatchOut, BatchRow, RowScore
-from app.core.schemas import ModelOut, Page
+from app.core.schemas import Page
 from ui.downloads import batch_url
+from ui.model_names import Models, label_of
 from ui.text import esc, number
-from ui.views.panes import label_of
 from ui.views.pieces import bar, empty
 
 EMPTY = empty(
@@ -22,7 +22,7 @@ EMPTY = empty(
 VERDICTS = {"first": "first is better", "other": "this one is better", "tie": "tie", "unclear": "unclear"}
 
 
-def head(batch: BatchOut, models: Mapping[str, ModelOut], rows: Sequence[BatchRow]) -> str:
+def head(batch: BatchOut, models: Models, rows: Sequence[BatchRow]) -> str:
     """Status, progress, averages over `rows`, and the downloads."""
     judged = f" · {batch.judged:,} judged" if batch.request.judge else ""
     failed = f" · {batch.failed:,} failed" if batch.failed else ""
@@ -39,7 +39,7 @@ def head(batch: BatchOut, models: Mapping[str, ModelOut], rows: Sequence[BatchRo
     )
 
 
-def _averages(batch: BatchOut, models: Mapping[str, ModelOut], rows: Sequence[BatchRow]) -> str:
+def _averages(batch: BatchOut, models: Models, rows: Sequence[BatchRow]) -> str:
     if not any(row.scores for row in rows):
         return ""
     names = ("Model", "ROUGE-L", "KL(T‖S)", "Tokens")
@@ -63,7 +63,7 @@ def _mean(values: object) -> str:
     return number(fmean(found)) if found else "–"
 
 
-def table(page: Page[BatchRow], models: Mapping[str, ModelOut]) -> str:
+def table(page: Page[BatchRow], models: Models) -> str:
     """One row per prompt and model, the scores beside the answer."""
     if not page.data:
         return ""
@@ -82,7 +82,7 @@ def _table(label: str, heads: str, body: str) -> str:
     )
 
 
-def _rows(row: BatchRow, models: Mapping[str, ModelOut]) -> str:
+def _rows(row: BatchRow, models: Models) -> str:
     reference = (
         f'<details><summary>reference</summary><p dir="auto">{esc(row.reference)}</p></details>'
         if row.reference
@@ -105,7 +105,7 @@ def _rows(row: BatchRow, models: Mapping[str, ModelOut]) -> str:
     )
 
 
-def _answer(answer: Answer, models: Mapping[str, ModelOut], score: RowScore | None, verdict: str | None) -> str:
+def _answer(answer: Answer, models: Models, score: RowScore | None, verdict: str | None) -> str:
     judged = f"<small>judge: {esc(verdict)}</small>" if verdict else ""
     numbers = (number(score.rouge_l), number(score.kl)) if score else ("–", "–")
     return (

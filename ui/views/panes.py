@@ -1,19 +1,19 @@
 """A comparison as HTML: one pane per model, side by side, each with its own numbers, also while it is written.
 
-Knows ComparisonOut and ModelOut. Answers are matched to panes by model id, so a pane can only show its own model. What
-models write is text: escaped, with its own line breaks and direction, never Markdown.
+Knows ComparisonOut. Answers are matched to panes by model id, so a pane can only show its own model. What models write
+is text: escaped, with its own line breaks and direction, never Markdown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app.core.compare_schemas import Answer, ComparisonLine, ComparisonOut, Turn
-from app.core.schemas import ModelOut, Page
-from ui.text import count, duration, esc, model_name, number
+from app.core.schemas import Page
+from ui.model_names import KINDS, Models, kind_of, label_of, name_of
+from ui.text import count, duration, esc, number
 from ui.views.pieces import callout, empty
 
-KINDS = {"teacher": "Teacher", "untrained": "Untrained student", "student": "Student"}
 VOTES = {"a": "A is better", "b": "B is better", "tie": "A tie", "both_bad": "Both bad"}
 EMPTY = empty(
     "Nothing compared yet.",
@@ -21,27 +21,11 @@ EMPTY = empty(
 )
 
 
-def model_name_of(model: ModelOut) -> str:
-    """What people call it: of a teacher's source the last part, and no kind, which is always shown beside the name."""
-    return model_name(model.name) if model.kind == "teacher" else model.name.removesuffix(" (untrained)")
-
-
-def model_label(model: ModelOut) -> str:
-    """For the list of models."""
-    return f"{KINDS[model.kind]}: {model_name_of(model)}"
-
-
-def label_of(model_id: str, models: Mapping[str, ModelOut]) -> str:
-    """The label, or the id of a model that is gone (or A and B before the vote)."""
-    return model_label(models[model_id]) if model_id in models else model_id
-
-
-def panes(comparison: ComparisonOut, models: Mapping[str, ModelOut]) -> str:
+def panes(comparison: ComparisonOut, models: Models) -> str:
     """Side by side in the order of the request; a model that has not answered yet says so."""
     answered = {answer.model_id: answer for answer in comparison.answers}
     cards = "".join(
-        _pane(model_id, models.get(model_id), answered.get(model_id), comparison)
-        for model_id in comparison.request.model_ids
+        _pane(model_id, models, answered.get(model_id), comparison) for model_id in comparison.request.model_ids
     )
     return (
         f'{_above(comparison, models)}<div class="sh-panes n{len(comparison.request.model_ids)}">{cards}</div>'
@@ -49,7 +33,7 @@ def panes(comparison: ComparisonOut, models: Mapping[str, ModelOut]) -> str:
     )
 
 
-def _above(comparison: ComparisonOut, models: Mapping[str, ModelOut]) -> str:
+def _above(comparison: ComparisonOut, models: Models) -> str:
     if comparison.error:
         title = f"The comparison failed: <code>{esc(comparison.error.code)}</code>"
         return callout("error", title, f"<p>{esc(comparison.error.message)}</p>")
@@ -62,15 +46,15 @@ def _above(comparison: ComparisonOut, models: Mapping[str, ModelOut]) -> str:
     return ""
 
 
-def _pane(model_id: str, model: ModelOut | None, answer: Answer | None, comparison: ComparisonOut) -> str:
-    kind = model.kind if model else "student"
-    what = KINDS[kind] if model else "Answer" if comparison.hidden else "Model"
-    name = model_name_of(model) if model else model_id
+def _pane(model_id: str, models: Models, answer: Answer | None, comparison: ComparisonOut) -> str:
+    kind = kind_of(model_id, models)
+    what = KINDS[kind] if kind else "Answer" if comparison.hidden else "Model"
+    name = name_of(model_id, models)
     earlier = _turns(comparison.history.get(model_id, ()), comparison)
     body = _said(answer, comparison)
     numbers = _numbers(answer) if answer is not None else ""
     return (
-        f'<article class="sh-pane {esc(kind) if model else "unnamed"}" data-key="{esc(model_id)}">'
+        f'<article class="sh-pane {kind or "unnamed"}" data-key="{esc(model_id)}">'
         f"<header><span>{what}</span><h3><bdi>{esc(name)}</bdi></h3></header>{earlier}{body}{numbers}</article>"
     )
 
@@ -139,7 +123,7 @@ def _below(comparison: ComparisonOut) -> str:
     )
 
 
-def history(page: Page[ComparisonLine], models: Mapping[str, ModelOut], *, chosen: str) -> str:
+def history(page: Page[ComparisonLine], models: Models, *, chosen: str) -> str:
     """Earlier comparisons, the newest first, each a link that can be shared."""
     if not page.data:
         return empty("No comparisons yet.", "What you compare is kept here, and by its address.")
@@ -148,7 +132,7 @@ def history(page: Page[ComparisonLine], models: Mapping[str, ModelOut], *, chose
     return f'<ol class="sh-history">{rows}</ol>{more}'
 
 
-def _line(line: ComparisonLine, models: Mapping[str, ModelOut], *, chosen: str) -> str:
+def _line(line: ComparisonLine, models: Models, *, chosen: str) -> str:
     if line.blind and line.vote is None:
         who = "blind, not voted on"
     else:

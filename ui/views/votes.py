@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from app.core.compare_schemas import PairVotes, VotesOut
-from app.core.schemas import ModelOut
+from ui.model_names import Models, label_of
 from ui.text import esc
-from ui.views.panes import label_of
 from ui.views.pieces import empty
 
 EMPTY = empty("No votes yet.", "Tick Blind before you compare two models: you then vote before you see who is who.")
 
 
-def summary(votes: VotesOut, models: Mapping[str, ModelOut]) -> str:
+def summary(votes: VotesOut, models: Models) -> str:
     """One row per pair; the rate is of the first model, among the votes that preferred one side."""
     if not votes.data:
         return EMPTY
@@ -29,7 +26,7 @@ def summary(votes: VotesOut, models: Mapping[str, ModelOut]) -> str:
     )
 
 
-def _row(pair: PairVotes, models: Mapping[str, ModelOut]) -> str:
+def _row(pair: PairVotes, models: Models) -> str:
     first, second = (esc(label_of(one, models)) for one in (pair.model_a, pair.model_b))
     rate = "–"
     if pair.rate is not None and pair.low is not None and pair.high is not None:

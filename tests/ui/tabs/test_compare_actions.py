@@ -37,12 +37,6 @@ def test_the_jobs_own_models_are_chosen(api: StillhouseClient, seeded: SeededSer
     assert [label.split(":")[0] for label, _ in update["choices"]].count("Student") == 2
 
 
-def test_models_of_one_name_are_told_apart(api: StillhouseClient) -> None:
-    twice = [*api.models(), *api.models()]
-    labels = [label for label, _ in actions.model_choices(twice)]
-    assert all(label.endswith(model.id[-6:]) for label, model in zip(labels, twice, strict=True))
-
-
 def test_a_student_that_came_out_joins_but_a_readers_choice_stays(
     api: StillhouseClient, seeded: SeededService, three: list[str]
 ) -> None:

@@ -40,9 +40,6 @@ def test_what_cannot_be_read_is_said(api: StillhouseClient, nobody: StillhouseCl
     assert set(divergence.read(nobody, "cmp_1", ["a", "b", "c"])) == {"banner"}
 
 
-def test_models_of_one_name_are_told_apart() -> None:
-    assert divergence.labelled(["mdl_aaaaaa1", "mdl_bbbbbb2"], {}) == [
-        ("mdl_aaaaaa1", "mdl_aaaaaa1"),
-        ("mdl_bbbbbb2", "mdl_bbbbbb2"),
-    ]
+def test_without_answers_nothing_is_chosen() -> None:
     assert divergence.default_pair([], {}) == {"of": None, "teacher_id": None, "student_id": None}
+    assert divergence.default_pair(["mdl_a", "job_1@20"], {})["student_id"] == "job_1@20"

@@ -4,7 +4,7 @@ import re
 
 from tests.ui.conftest import SeededService
 from ui.client import StillhouseClient
-from ui.views.panes import model_label, panes
+from ui.views.panes import panes
 
 
 def test_every_pane_shows_its_own_model(api: StillhouseClient, seeded: SeededService) -> None:
@@ -43,9 +43,3 @@ def test_a_model_that_is_still_writing_waits_and_a_failure_is_told(
     html = panes(type(comparison).model_validate(comparison.model_dump() | failed), {})
     assert "&lt;gone&gt;" in html
     assert html.count("No answer.") == 3
-
-
-def test_label(api: StillhouseClient) -> None:
-    labels = [model_label(model) for model in api.models()]
-    assert "Teacher: SmolLM2-135M-Instruct" in labels
-    assert "Student: sky 10 layers" in labels
