@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from app.background import Repeated
 from app.cleaner import Cleaner
+from app.collector import keep_collections_short
 from app.core.db.session import make_engine, make_sessions
 from app.core.queue import CeleryQueue, make_celery
 from app.core.settings import ServiceSettings
@@ -48,3 +49,4 @@ def build(settings: ServiceSettings) -> FastAPI:
 
 
 app = build(ServiceSettings())
+keep_collections_short()

@@ -12,6 +12,7 @@ the last few points.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -68,39 +69,70 @@ def read(session: Session, *, job_id: str, names: Sequence[str] | None, max_poin
     newest = _newest_step(session, job_id)
     if newest is None:
         return []
-    points: dict[str, list[Point]] = {}
-    last: dict[str, Point] = {}
+    curves: defaultdict[str, _Curve] = defaultdict(_Curve)
+    connection = session.connection()  # gives rows one by one; the ORM would first make objects of them all
     for query in _stretches(job_id, names, newest=newest, max_points=max_points):
-        for name, step, value, *of_range in session.execute(query):
-            curve = points.setdefault(name, [])
-            if of_range:
-                last_step, last_value, low_step, low, high_step, high = of_range
-                if not curve:
-                    curve.append((step, value))
-                curve += ((low_step, low), (high_step, high))
-                last[name] = last_step, last_value
-            else:
-                curve.append((step, value))
-                last[name] = step, value
-    return [
-        # Not validated: they are the database's own numbers, ten thousand of them.
-        Series.model_construct(name=name, points=down_sample(sorted({*points[name], last[name]}), max_points))
-        for name in sorted(points)
-    ]
+        for name, *points in connection.execute(query):
+            curves[name].extend(points)
+    # Not validated: they are the database's own numbers, ten thousand of them.
+    return [Series.model_construct(name=name, points=curves[name].thinned_out(max_points)) for name in sorted(curves)]
 
 
 def down_sample(points: Sequence[Point], max_points: int) -> list[Point]:
     """At most `max_points` (>= 4) of `points` (sorted by step): the first, the last, and of every stretch between
     them its lowest and its highest, so that a spike is never averaged away."""
-    if len(points) <= max_points:
-        return list(points)
-    inner, num_stretches = points[1:-1], (max_points - 2) // 2
-    kept = [points[0]]
-    for i in range(num_stretches):
-        stretch = inner[i * len(inner) // num_stretches : (i + 1) * len(inner) // num_stretches]
-        extremes = {min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])}
-        kept.extend(sorted(extremes))
-    return [*kept, points[-1]]
+    curve = _Curve()
+    for point in points:
+        curve.extend(point)
+    return curve.thinned_out(max_points)
+
+
+class _Curve:
+    """The points of one curve, added in order of step. Lists of numbers, because the garbage collector looks at every
+    tuple, and ranges come by the thousand."""
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._values: list[float] = []
+        self._end: Sequence[Any] = ()
+
+    def extend(self, points: Sequence[Any]) -> None:
+        """Adds one point, or what a range tells (the values of _POINTS). The last point of a range is one of the
+        curve only when nothing comes after it."""
+        if len(points) == 2:
+            self._add(*points)
+            self._end = points
+            return
+        first_step, first, last_step, last, low_step, low, high_step, high = points
+        if not self._steps:
+            self._add(first_step, first)
+        if low_step <= high_step:
+            self._add(low_step, low)
+            self._add(high_step, high)
+        else:
+            self._add(high_step, high)
+            self._add(low_step, low)
+        self._end = last_step, last
+
+    def _add(self, step: int, value: float) -> None:
+        if not self._steps or step > self._steps[-1]:  # a range's points may be the same one
+            self._steps.append(step)
+            self._values.append(value)
+
+    def thinned_out(self, max_points: int) -> list[Point]:
+        self._add(*self._end)
+        steps, values = self._steps, self._values
+        if len(steps) <= max_points:
+            return list(zip(steps, values, strict=True))
+        num_inner, num_stretches = len(steps) - 2, (max_points - 2) // 2
+        kept = [0]
+        for i in range(num_stretches):
+            start, end = (1 + j * num_inner // num_stretches for j in (i, i + 1))
+            stretch = values[start:end]
+            extremes = {start + stretch.index(min(stretch)), start + stretch.index(max(stretch))}
+            kept += sorted(extremes)
+        kept.append(len(steps) - 1)
+        return [(steps[i], values[i]) for i in kept]
 
 
 def _newest_step(session: Session, job_id: str) -> int | None:

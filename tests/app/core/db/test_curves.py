@@ -157,6 +157,40 @@ def test_however_points_arrive_the_curve_is_the_same(lasting: Sessions, data: st
         assert min(value for _, value in points) == min(values.values())
 
 
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), max_points=st.integers(4, 60))
+def test_what_is_read_is_what_the_points_themselves_come_down_to(
+    lasting: Sessions, data: st.DataObject, max_points: int
+) -> None:
+    """A dense curve and a sparse one, with many equal values, against the plain way: look at every point."""
+    steps = range(data.draw(st.integers(0, 3)), data.draw(st.integers(4, 700)))
+    some = st.sets(st.sampled_from(steps), min_size=1)
+    curves_of = {name: sorted(data.draw(some) if name == "sparse" else steps) for name in ("dense", "sparse")}
+    chance = data.draw(st.randoms(use_true_random=False))
+    plain = {name: [(step, float(chance.randint(-3, 3))) for step in kept] for name, kept in curves_of.items()}
+    job_id = make_job(lasting, Clock())
+    store(lasting, job_id, {(step, name): value for name, points in plain.items() for step, value in points})
+    assert read(lasting, job_id, max_points) == {
+        name: plainly_read(points, newest=steps[-1], max_points=max_points) for name, points in plain.items()
+    }
+
+
+def plainly_read(points: list[tuple[int, float]], *, newest: int, max_points: int) -> list[tuple[int, float]]:
+    """The lowest and highest point (the first of equals) of each full range, the ends, and thinned out what is left."""
+    width, start = 1, 0
+    while newest >= width * max_points:
+        width *= 4
+    kept = {points[0], points[-1]}
+    while width > 1:
+        end = newest // width * width
+        for low in range(start, end, width):
+            if inside := [point for point in points if low <= point[0] < low + width]:
+                kept |= {min(inside, key=lambda point: point[1]), max(inside, key=lambda point: point[1])}
+        width, start = width // 4, end
+    kept |= {point for point in points if point[0] >= start}
+    return curves.down_sample(sorted(kept), max_points)
+
+
 def test_the_migration_fills_the_ranges_of_older_curves(sessions: Sessions, engine: Engine, job_id: str) -> None:
     """What the program would have stored: compared after the ranges are dropped and the migration's statement ran."""
     from importlib import import_module
