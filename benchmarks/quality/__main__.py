@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="training seeds (5; smol: 3)")
     parser.add_argument("--only", nargs="+", metavar="RECIPE", help="of the recipes, these")
     parser.add_argument("--steps", type=int, help="steps of the runs at equal steps")
+    parser.add_argument("--minutes", type=float, help="start no run after this time: the table has what there is")
     parser.add_argument(
         "--teacher", default="HuggingFaceTB/SmolLM2-135M-Instruct", help="smol: hub id, folder or .gguf"
     )
@@ -50,13 +52,22 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    args = arguments()
+    args, started = arguments(), time.monotonic()
     plan, execute, about = (tiny if args.scale == "tiny" else plan_and_execute)(args)
     if args.only:
         plan = replace(plan, leaders=[contender for contender in plan.leaders if contender.recipe in args.only])
     conditions = {name: value for name, value in about.items() if name != "measured"}
     records = Records(args.cache / f"{args.scale}.jsonl", about=conditions)
-    done = Bench(plan, records=records, execute=execute, say=lambda line: print(line, flush=True)).all_runs()
+    bench = Bench(
+        plan,
+        records=records,
+        execute=execute,
+        say=lambda line: print(line, flush=True),
+        may_start=lambda: args.minutes is None or time.monotonic() - started < 60 * args.minutes,
+    )
+    done = bench.all_runs()
+    if bench.left_out:
+        print(f"{bench.left_out} runs were left out; the same command without --minutes makes them")
     write_results(args.results, done, scale=args.scale, about=about)
     write_report(args.results, page=args.page, plot=args.page.with_suffix(".svg"), notes=NOTES)
     print(f"{args.results}, {args.page} and {args.page.with_suffix('.svg')} are written")
@@ -69,13 +80,14 @@ def tiny(args: argparse.Namespace) -> tuple[Plan, Execute, Mapping[str, Any]]:
         scale="tiny",
         regimes=(FEW, MANY),
         leaders=[*contenders.baselines(), contenders.ours()],
-        others=[*contenders.ablations(), *contenders.controls()],
-        others_in=(FEW,),
-        learning_rates=(1e-3, 2e-3),
-        steps=args.steps or 80,
-        sweep_steps=args.steps or 80,
+        ablations=contenders.ablations(),
+        controls=contenders.controls(),
+        learning_rates=(1e-3, 2e-3, 3e-3),
+        steps=args.steps or 300,
+        sweep_steps=args.steps or 300,
         seeds=args.seeds or 5,
-        time_regimes=(FEW,),
+        control_seeds=min(args.seeds or 5, 3),
+        at_equal_time=True,
     )
     lms = {"teacher": world.teacher, "student_start": world.student()}
     about = {

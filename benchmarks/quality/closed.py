@@ -6,6 +6,7 @@ Knows regimes and sizes. Does not know which contenders there are, what is measu
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,8 +18,8 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from app.core.job_config import DistillConfig
-from benchmarks.quality.contenders import BUFFER_BATCHES
-from benchmarks.quality.families import FAMILIES, Task
+from benchmarks.quality.contenders import BUFFER_BATCHES, responses_of
+from benchmarks.quality.families import Task
 from benchmarks.quality.measuring import Exam, train_and_measure
 from benchmarks.quality.models import LONGEST, Scratch, encoder_of, trained
 from benchmarks.quality.records import Run
@@ -33,9 +34,6 @@ from worker.distill.responses import complete, greedy
 from worker.distill.spans import make_span_finder
 from worker.distill.types import TokenSequence, make_batch
 
-# The teacher is trained on all families; students are taught and measured on those that it masters. It does not come to
-# look something up by name in its steps (45 % right), and a teacher that guesses teaches nothing.
-MASTERED = tuple(family for family in FAMILIES if family not in ("lookup", "description"))
 FEW, MANY = "few_labels", "many_labels"
 MAX_NEW_TOKENS = 30
 CPU = torch.device("cpu")
@@ -82,12 +80,13 @@ class ClosedWorld:
         """Trains a run's student and measures it: on dev rows in a sweep, on test rows otherwise."""
         set_seed(run.seed)
         assembly = self.assembly(self.config(run), run.regime)
-        return train_and_measure(assembly, self._dev_exam if run.budget == "sweep" else self.test_exam)
+        measured = train_and_measure(assembly, self._dev_exam if run.budget == "sweep" else self.test_exam)
+        taught = measured["ground_truth_batches"] * assembly.config.training.batch_size
+        return {**measured, "labelling_seconds": self._labelling_seconds(assembly, taught)}
 
     def config(self, run: Run) -> DistillConfig:
         """The job as a user would describe it. Sampling recipes have the students write for unlabelled prompts."""
         sections, sizes = run.contender.sections, self.sizes
-        responses = "teacher" if run.contender.recipe == "seqkd" else "student"
         described = DistillConfig.model_validate(
             {
                 **sections,
@@ -97,8 +96,8 @@ class ClosedWorld:
                     "kind": "file",
                     "path": f"{run.regime}.jsonl",
                     "dev_rows": sizes.dev_rows,
-                    "responses": responses,
                     **sections.get("data", {}),
+                    "responses": responses_of(run.contender),
                 },
                 "training": {
                     "max_steps": run.steps,
@@ -151,18 +150,33 @@ class ClosedWorld:
 
     def rows(self, split: Any, count: int) -> list[Row]:
         """Labelled rows of a split."""
-        return [
-            self._row(i, task) for i, task in enumerate(draw_tasks(split, count, seed=0, families=MASTERED), start=1)
-        ]
+        return [self._row(i, task) for i, task in enumerate(draw_tasks(split, count, seed=0), start=1)]
 
     @cached_property
     def _labelled(self) -> list[Row]:
         return self.rows("train", self.sizes.labelled + self.sizes.prompts)
 
-    @cached_property
+    def _labelling_seconds(self, assembly: Assembly, taught: int) -> float:
+        """Processor time in which the teacher wrote what a run was taught: of the `taught` rows (each counted once)
+        as large a share as of all rows with a response."""
+        answered = [row for row in assembly.train_rows if row.response_ids is not None]
+        own = {id(row) for row in self._labelled}
+        written = sum(id(row) not in own for row in answered)
+        if not written:
+            return 0.0
+        seconds_per_row = self._writing[1] / len(self._written)
+        return min(taught, len(answered)) * written / len(answered) * seconds_per_row
+
+    @property
     def _written(self) -> list[Row]:
         """The same prompts with the teacher's greedy responses."""
-        return complete(
+        return self._writing[0]
+
+    @cached_property
+    def _writing(self) -> tuple[list[Row], float]:
+        """The teacher's responses, and the processor time that it took to write them."""
+        start = time.process_time()
+        rows = complete(
             [replace(row, response_ids=None) for row in self._labelled],
             teacher=self.teacher,
             encoder=self.encoder,
@@ -172,6 +186,7 @@ class ClosedWorld:
             emit=lambda event: None,
             should_stop=lambda: None,
         )
+        return rows, time.process_time() - start
 
     def _row(self, number: int, task: Task) -> Row:
         return Row(

@@ -59,7 +59,14 @@ def controls() -> list[Contender]:
             {
                 "recipe": OURS,
                 "scrg": literal,
-                "losses": _losses(dac_kl={**_loss("dac_kl"), "normalise": "none", "subnet_objective": "minimise"}),
+                "losses": _losses(
+                    dac_kl={
+                        **_loss("dac_kl"),
+                        "normalise": "none",
+                        "subnet_objective": "minimise",
+                        "quantiles": "all",
+                    }
+                ),
             },
         ),
         _scrg("literal_scrg", **literal),
@@ -68,6 +75,7 @@ def controls() -> list[Contender]:
         _scrg("largest_kl_position", position="largest_kl"),
         _scrg("sampled_teacher_token", teacher_token="sample"),
         _dac("subnet_minimise", subnet_objective="minimise"),
+        _dac("quantiles_all", quantiles="all", density_gain="absolute"),
         _dac("normalise_none", normalise="none"),
         _dac("normalise_renorm", normalise="renorm"),
         _with_losses("top_k_mask", dac_kl={"kind": "topk_kl"}),
@@ -76,14 +84,22 @@ def controls() -> list[Contender]:
             OURS, "random_spans", {"recipe": OURS, "losses": _losses(span={**_loss("span"), "chunker": "random"})}
         ),
         _with_losses("sft_on_samples", sft={"kind": "sft", "rows": "all"}),
-        teacher_written(OURS),
-        teacher_written("kd"),
+        Contender(OURS, "student_responses", {"recipe": OURS, "data": {"responses": "student"}}),
+        *(teacher_written(recipe) for recipe in ("kd", "imitkd", "gkd", "distillm")),
     ]
 
 
 def teacher_written(recipe: str) -> Contender:
-    """The recipe where the teacher writes what the data lacks, before training, as it does for `seqkd`."""
+    """The recipe where the teacher writes what the data lacks, before training, as it does for `seqkd` and `mgsr`."""
     return Contender(recipe, "teacher_responses", {"recipe": recipe, "data": {"responses": "given"}})
+
+
+def responses_of(contender: Contender) -> str:
+    """Who writes for prompts without a response: as the contender or its recipe says, else the student."""
+    for sections in (contender.sections, RECIPES[contender.recipe]):
+        if "responses" in sections.get("data", {}):
+            return str(sections["data"]["responses"])
+    return "student"
 
 
 def _scrg(variant: str, **changes: Any) -> Contender:

@@ -158,6 +158,8 @@ def _string_edit(chance: random.Random) -> Drawn:
 
 
 def _lookup(chance: random.Random) -> Drawn:
+    """The answer is the table's row as it stands there: with words between key and value (`tea costs 4`), a small
+    teacher does not come to find the value by its key in minutes of training."""
     name, costs = chance.choice(NAMES), chance.choices(range(1, 10), k=len(GOODS))
     table = ", ".join(f"{thing} {cost}" for thing, cost in zip(GOODS, costs, strict=True))
     i = chance.randrange(len(GOODS))
@@ -166,7 +168,7 @@ def _lookup(chance: random.Random) -> Drawn:
         f"{name} sells: {table}. Name the price of {GOODS[i]}.",
         f"What does {GOODS[i]} cost? {name} asks: {table}.",
     ]
-    return (name, *costs, i), wordings, f"At the shop of {name}, {GOODS[i]} costs {costs[i]}."
+    return (name, *costs, i), wordings, f"{GOODS[i]} {costs[i]}."
 
 
 def _grammar(chance: random.Random) -> Drawn:
@@ -213,13 +215,13 @@ def _difference(chance: random.Random) -> Drawn:
 def _description(chance: random.Random) -> Drawn:
     place, colours = chance.choice(PLACES), chance.choices(COLOURS, k=len(PAINTED))
     i = chance.randrange(len(PAINTED))
-    text = " and ".join(f"the {thing} is {colour}" for thing, colour in zip(PAINTED, colours, strict=True))
+    text = ", ".join(f"{thing} {colour}" for thing, colour in zip(PAINTED, colours, strict=True))
     wordings = [
-        f"In the {place}, {text}. Which colour has the {PAINTED[i]}?",
-        f"Look at the {place}: {text}. What colour is the {PAINTED[i]}?",
-        f"Which colour has the {PAINTED[i]}? In the {place}, {text}.",
+        f"Colours in the {place}: {text}. Which colour has the {PAINTED[i]}?",
+        f"Look at the table of the {place}: {text}. What colour is the {PAINTED[i]}?",
+        f"Which colour has the {PAINTED[i]} in the {place}? The table: {text}.",
     ]
-    return (place, *colours, i), wordings, f"The {PAINTED[i]} in the {place} is {colours[i]}."
+    return (place, *colours, i), wordings, f"{PAINTED[i]} {colours[i]}."
 
 
 FAMILIES: Mapping[str, Callable[[random.Random], Drawn]] = {

@@ -6,6 +6,7 @@ Knows assemblies and held-out rows. Does not know scales, regimes or contenders.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -91,11 +92,14 @@ class Exam:
 
 def train_and_measure(run: Assembly, exam: Exam) -> dict[str, Any]:
     """Trains the assembled student and examines it. `seconds` is processor time of training alone, `curve` what the
-    steps reported, thinned out to `CURVE_POINTS` means."""
+    steps reported, thinned out to `CURVE_POINTS` means, `ground_truth_batches` how many steps took rows with a
+    response, whoever wrote it."""
     steps: dict[str, list[float]] = {}
+    sources: Counter[str] = Counter()
 
     def listen(event: Event) -> None:
         if isinstance(event, StepDone):
+            sources[event.source] += 1
             for name, value in event.metrics.items():
                 if name.startswith(_FOLLOWED):
                     steps.setdefault(name, []).append(value)
@@ -105,6 +109,7 @@ def train_and_measure(run: Assembly, exam: Exam) -> dict[str, Any]:
     seconds = time.process_time() - start
     return {
         "seconds": seconds,
+        "ground_truth_batches": sources["ground_truth"],
         "curve": {name: thinned(values) for name, values in steps.items()},
         **exam.measure(run.sampler.lm),
     }

@@ -58,7 +58,7 @@ class Scratch:
         return draw_tasks(self.split, self.tasks, seed=self.seed + 1 + number)
 
 
-TEACHER = Scratch(Shape(192, 640, 4), "train", tasks=24_000, steps=2400, batch_size=32, learning_rate=2.5e-3)
+TEACHER = Scratch(Shape(192, 640, 4), "train", tasks=30_000, steps=3000, batch_size=32, learning_rate=2.5e-3)
 STUDENT = Scratch(Shape(80, 256, 2), "start", tasks=3000, steps=450, batch_size=32, learning_rate=3e-3)
 
 

@@ -1,4 +1,4 @@
-"""In which order the runs of one scale are made: sweep, equal steps, equal time.
+"""In which order the runs of one scale are made: sweep, equal steps, equal time, what matters most first.
 
 Knows contenders, budgets and records. Does not know models: `execute` trains and measures one run.
 """
@@ -6,93 +6,139 @@ Knows contenders, budgets and records. Does not know models: `execute` trains an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.quality.contenders import Contender
+from benchmarks.quality.contenders import OURS, Contender
 from benchmarks.quality.records import Budget, Records, Run
 
 Execute = Callable[[Run], Mapping[str, Any]]
 SWEEP_MEASURE = "eval/exact_match"
+# Equal compute time as it is when somebody else has paid for the responses that the teacher wrote.
+FREE_LABELS = "free_labels"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`leaders` compete in every regime and budget, `others` (ablations, controls) at equal steps in `others_in`."""
+    """`leaders` compete in every regime; in the first one also at equal time if `at_equal_time`, and with `ablations`
+    and (for `control_seeds` seeds only) `controls` at equal steps."""
 
     scale: str
     regimes: tuple[str, ...]
     leaders: Sequence[Contender]
-    others: Sequence[Contender]
-    others_in: tuple[str, ...]
+    ablations: Sequence[Contender]
+    controls: Sequence[Contender]
     learning_rates: tuple[float, ...]
     steps: int
     sweep_steps: int
     seeds: int
-    time_regimes: tuple[str, ...]
+    control_seeds: int
+    at_equal_time: bool
 
 
 class Bench:
-    """Makes the runs of a plan that `records` does not have yet, and remembers all of them in order."""
+    """Makes the runs of a plan that `records` does not have yet, and remembers all of them in order.
 
-    def __init__(self, plan: Plan, *, records: Records, execute: Execute, say: Callable[[str], None]) -> None:
+    Once `may_start` says no, runs that are not recorded are left out, so that there is a table whenever it stops.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        records: Records,
+        execute: Execute,
+        say: Callable[[str], None],
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._plan = plan
         self._records = records
         self._execute = execute
         self._say = say
+        self._may_start = may_start
         self.done: list[Mapping[str, Any]] = []
+        self.left_out = 0
 
     def all_runs(self) -> list[Mapping[str, Any]]:
-        """The sweep in the first regime, whose learning rates serve the others; then equal steps and equal time, seed
-        by seed, so that a benchmark that was stopped has whole seeds."""
+        """The sweep in the first regime, whose learning rates serve the others; then what `Plan` says, in that order:
+        first the leaders and `ablations` in the first regime."""
         plan = self._plan
-        rates = {contender.recipe: self._best_rate(plan.regimes[0], contender) for contender in plan.leaders}
-        for seed in range(plan.seeds):
-            for regime in plan.regimes:
-                for contender in self._contenders(regime):
-                    self._run(regime, contender, "steps", plan.steps, seed, rates[contender.recipe])
-            for regime in plan.time_regimes:
-                seconds = {contender.recipe: self._seconds(regime, contender) for contender in plan.leaders}
-                for contender in plan.leaders:
-                    steps = round(plan.steps * max(seconds.values()) / seconds[contender.recipe])
-                    self._run(regime, contender, "time", steps, seed, rates[contender.recipe])
+        first, *others = plan.regimes
+        rates = {contender.recipe: self._best_rate(first, contender) for contender in plan.leaders}
+        self._at_equal_steps(first, plan.leaders, rates, plan.seeds)
+        self._at_equal_steps(first, plan.ablations, rates, plan.seeds)
+        if plan.at_equal_time:
+            self._at_equal_time(first, rates)
+        for regime in others:
+            self._at_equal_steps(regime, plan.leaders, rates, plan.seeds)
+        self._at_equal_steps(first, plan.controls, rates, plan.control_seeds)
         return self.done
 
-    def _contenders(self, regime: str) -> Iterator[Contender]:
-        yield from self._plan.leaders
-        if regime in self._plan.others_in:
-            yield from self._plan.others
+    def _at_equal_steps(
+        self, regime: str, contenders: Sequence[Contender], rates: Mapping[str, float], seeds: int
+    ) -> None:
+        for seed in range(seeds):
+            for contender in contenders:
+                self._run(regime, contender, "steps", self._plan.steps, seed, rates[contender.recipe])
+
+    def _at_equal_time(self, regime: str, rates: Mapping[str, float]) -> None:
+        """Every leader in the compute time of `mgsr` at equal steps, in two readings: the teacher's time of writing
+        responses counts, and (where it wrote any) it does not."""
+        entries = [
+            (contender, steps)
+            for paid in (True, False)
+            for contender, steps in self._steps_of_equal_time(regime, labels_paid=paid)
+        ]
+        for seed in range(self._plan.seeds):
+            for contender, steps in entries:
+                self._run(regime, contender, "time", steps, seed, rates[contender.recipe])
+
+    def _steps_of_equal_time(self, regime: str, *, labels_paid: bool) -> Iterator[tuple[Contender, int]]:
+        found = [(contender, self._recorded(regime, contender)) for contender in self._plan.leaders]
+        ours = next((record for contender, record in found if contender.recipe == OURS), None)
+        for contender, record in found:
+            written = record.get("labelling_seconds", 0.0) if record else 0.0
+            if not ours or not record or (not labels_paid and (not written or contender.recipe == OURS)):
+                continue
+            one, other = (_seconds(measured, labels_paid=labels_paid) for measured in (ours, record))
+            variant = contender.variant if labels_paid else FREE_LABELS
+            yield replace(contender, variant=variant), round(self._plan.steps * one / other)
 
     def _best_rate(self, regime: str, contender: Contender) -> float:
         """The learning rate with the best dev measure; the smaller one of equals."""
         rates = self._plan.learning_rates
         if len(rates) == 1:
             return rates[0]
-        found = {
-            rate: self._run(regime, contender, "sweep", self._plan.sweep_steps, 0, rate)[SWEEP_MEASURE]
-            for rate in sorted(rates)
-        }
+        found = {}
+        for rate in sorted(rates):
+            measured = self._run(regime, contender, "sweep", self._plan.sweep_steps, 0, rate)
+            found[rate] = measured[SWEEP_MEASURE] if measured else -1.0
         return max(found, key=found.__getitem__)
 
-    def _seconds(self, regime: str, contender: Contender) -> float:
-        """Processor time of the contender's first run at equal steps."""
+    def _recorded(self, regime: str, contender: Contender) -> Mapping[str, Any] | None:
+        """What the contender's first run at equal steps measured."""
         wanted = (regime, contender.recipe, contender.variant, "steps", 0)
-        return next(
-            record["measured"]["seconds"]
-            for record in self.done
-            if tuple(record[name] for name in ("regime", "recipe", "variant", "budget", "seed")) == wanted
-        )
+        names = ("regime", "recipe", "variant", "budget", "seed")
+        return next((r["measured"] for r in self.done if tuple(r[name] for name in names) == wanted), None)
 
     def _run(
         self, regime: str, contender: Contender, budget: Budget, steps: int, seed: int, rate: float
-    ) -> Mapping[str, Any]:
+    ) -> Mapping[str, Any] | None:
         run = Run(self._plan.scale, regime, contender, budget, steps, seed, rate)
         record = self._records.get(run)
         if record is None:
+            if not self._may_start():
+                self.left_out += 1
+                return None
             record = self._records.add(run, self._execute(run))
             shown = next(name for name in (SWEEP_MEASURE, "eval/rouge_l") if name in record["measured"])
             what = f"{regime} {contender.name} {budget} seed {seed} lr {rate:g} steps {steps}"
             self._say(f"{what}: {shown} {record['measured'][shown]:.3f}")
-        # A run may serve two budgets (the slowest recipe's): its record is listed under the one that is asked for.
-        self.done.append({**record, "budget": budget})
+        # A run may serve two budgets or variants: its record is listed under what is asked for.
+        self.done.append({**record, "budget": budget, "variant": contender.variant})
         return record["measured"]
+
+
+def _seconds(measured: Mapping[str, Any], *, labels_paid: bool) -> float:
+    """Processor time of a run's training, with the teacher's time of writing what it was taught if that is paid."""
+    return measured["seconds"] + (measured.get("labelling_seconds", 0.0) if labels_paid else 0.0)

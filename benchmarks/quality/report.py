@@ -31,7 +31,8 @@ _COLUMNS = (
     ("EM T 0.3 %", "exact_match_t0.3", 100.0),
     ("EM T 0.7 %", "exact_match_t0.7", 100.0),
     ("EM T 1 %", "exact_match_t1", 100.0),
-    ("s", "seconds", 1.0),
+    ("training, s", "seconds", 1.0),
+    ("teacher writes, s", "labelling_seconds", 1.0),
 )
 
 
@@ -87,6 +88,8 @@ def _rank(row: Mapping[str, Any]) -> tuple[bool, float]:
 def _cell(value: Mapping[str, float] | None, factor: float) -> str:
     if value is None:
         return ""
+    if not value["mean"] and not value["std"]:
+        return "0"
     digits = 1 if factor == 100 or value["mean"] >= 10 else 3
     return f"{value['mean'] * factor:.{digits}f} ± {value['std'] * factor:.{digits}f}"
 

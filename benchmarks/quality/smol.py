@@ -16,6 +16,7 @@ from typing import Any
 
 from app.core.job_config import DistillConfig
 from benchmarks.quality import contenders
+from benchmarks.quality.contenders import responses_of
 from benchmarks.quality.measuring import Exam, train_and_measure
 from benchmarks.quality.plan import Plan
 from benchmarks.quality.records import Run
@@ -60,13 +61,14 @@ def plan_and_execute(
         scale="smol",
         regimes=("few_labels", "many_labels"),
         leaders=[*contenders.baselines(), contenders.ours()],
-        others=[],
-        others_in=(),
+        ablations=[],
+        controls=[],
         learning_rates=(1e-4,),
         steps=steps,
         sweep_steps=steps,
         seeds=args.seeds or 3,
-        time_regimes=(),
+        control_seeds=0,
+        at_equal_time=False,
     )
     about = {
         "teacher": args.teacher,
@@ -95,14 +97,13 @@ class SmolBench:
     def config(self, run: Run) -> DistillConfig:
         sizes, sections = self._sizes, run.contender.sections
         data = {"kind": "file", "path": str(self._files[run.regime]), "dev_rows": sizes.dev_rows, **sizes.limits}
-        if run.contender.recipe != "seqkd":
-            data["responses"] = "student"
+        data["responses"] = responses_of(run.contender)
         described = DistillConfig.model_validate(
             {
                 **sections,
                 "teacher": {"model": sizes.teacher},
                 "student": {"kind": "from_teacher", "layers": sizes.layers},
-                "data": {**data, **sections.get("data", {})},
+                "data": {**sections.get("data", {}), **data},
                 "warmup": {"student_sft_steps": sizes.warmup_steps},
                 "training": {
                     "max_steps": run.steps,

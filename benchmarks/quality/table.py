@@ -30,6 +30,7 @@ MEASURES = {
     "response_tokens": "eval/answer_tokens",
     "ended": "eval/ended",
     "seconds": "seconds",
+    "labelling_seconds": "labelling_seconds",
 }
 # Differences to `mgsr` are taken of these, seed by seed.
 COMPARED = ("exact_match", "rouge_l", "kl_ts_samples")

@@ -47,13 +47,14 @@ def quality(world: ClosedWorld, tmp_path_factory: pytest.TempPathFactory) -> dic
         scale="tiny",
         regimes=("few_labels", "many_labels"),
         leaders=[*chosen, contenders.ours()],
-        others=contenders.ablations()[:1],
-        others_in=("few_labels",),
+        ablations=contenders.ablations()[:1],
+        controls=[],
         learning_rates=(1e-3,),
         steps=3,
         sweep_steps=2,
         seeds=2,
-        time_regimes=("few_labels",),
+        control_seeds=0,
+        at_equal_time=True,
     )
     records = Records(folder / "records.jsonl", about={})
     done = Bench(plan, records=records, execute=world.execute, say=lambda line: None).all_runs()
@@ -69,6 +70,7 @@ def test_quality_json_has_its_shape(quality: dict[str, Any]) -> None:
         *(("few_labels", recipe, "default", budget) for recipe in recipes for budget in ("steps", "time")),
         *(("many_labels", recipe, "default", "steps") for recipe in recipes),
         ("few_labels", "mgsr", "no_scrg", "steps"),
+        ("few_labels", "seqkd", "free_labels", "time"),
     }
     for row in quality["rows"]:
         assert (row["scale"], row["seeds"]) == ("tiny", 2)
@@ -106,6 +108,15 @@ def test_the_page_and_the_plot_come_from_the_file(quality: dict[str, Any], tmp_p
     drawn = plot.read_bytes()
     write_report(results, page=page, plot=plot)
     assert plot.read_bytes() == drawn
+
+
+def test_the_teachers_time_of_writing_counts_where_it_writes(quality: dict[str, Any]) -> None:
+    seconds = {
+        (r["regime"], r["recipe"]): r["labelling_seconds"]["mean"] for r in quality["rows"] if r["budget"] == "steps"
+    }
+    assert seconds["few_labels", "seqkd"] > 0
+    assert seconds["many_labels", "seqkd"] == seconds["few_labels", "seqkd"]  # it writes them all anew
+    assert seconds["few_labels", "gkd"] == seconds["many_labels", "mgsr"] == 0
 
 
 def test_few_labels_leave_prompts_without_responses(world: ClosedWorld) -> None:

@@ -69,6 +69,13 @@ def test_answers_are_what_the_prompt_asks_for() -> None:
         assert task.response == f"The word {word} is {times}."
 
 
+def test_a_look_up_answers_with_a_row_of_the_prompts_table() -> None:
+    for task in draw_tasks("train", 200, seed=1, families=("lookup", "description")):
+        key, value = task.response.removesuffix(".").split()
+        assert f"{key} {value}" in task.prompt
+        assert re.search(rf"\b{key}\b(?! {value})", task.prompt), "the key is asked for, beside its row"
+
+
 def test_every_task_survives_the_tokenizer() -> None:
     words = make_tokenizer(draw_tasks("train", 5000, seed=0))
     encoder = PromptEncoder(words, template="chat", eos_ids=frozenset({words.eos_token_id}))
