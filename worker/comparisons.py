@@ -81,11 +81,11 @@ class ComparisonRunner:
 
     def _answer(self, claim: comparisons.ComparisonClaim) -> dict[str, Any]:
         """What `finish` stores: every model's answer to the same messages, written at the same time."""
-        from worker.distill.compare import write_together
-
         request = ComparisonIn.model_validate(claim.request)
         live = Live()
         with self._recorder(claim, live) as recorder:
+            from worker.distill.compare import write_together  # a busy machine may take a lease for it: say we live
+
             asked = self._resolve(request)
             loaded = [self._load(one) for one in asked]
             streams = [self._stream(claim, request, one, model) for one, model in zip(asked, loaded, strict=True)]
@@ -145,14 +145,14 @@ class ComparisonRunner:
 
     def _read(self, claim: comparisons.ComparisonClaim) -> dict[str, Any]:
         """What `finish` stores: one answer, scored by the two models of the request."""
-        from worker.readings import divergence
-
         request = DivergenceIn.model_validate(claim.request)
         assert claim.parent_id is not None
         with self.sessions.begin() as session:
             parent = comparisons.get(session, claim.parent_id)
         asked_for = ComparisonIn.model_validate(parent.request)
         with self._recorder(claim, Live()) as recorder:
+            from worker.readings import divergence
+
             with self.sessions.begin() as session:
                 among = list(dict.fromkeys([*asked_for.model_ids, request.teacher_id, request.student_id]))
                 asked = model_sources.resolve(session, self.store, among, template=asked_for.template)

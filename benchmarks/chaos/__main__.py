@@ -100,7 +100,7 @@ def _findings(house: House, life: Life, references: Mapping[str, str]) -> Findin
     courses = evidence.courses(house)
     undisturbed = {variant: evidence.course(house, job_id) for variant, job_id in references.items()}
     findings = judge(courses, variants=variants(life.jobs), references=undisturbed)
-    for comparison_id in evidence.unfinished_comparisons(house):
+    for comparison_id in evidence.unfinished_comparisons(house.sessions):
         findings.add("lost", 1, f"{comparison_id} did not succeed")
     if not life.is_over:  # then some of what is there is not left behind
         return findings

@@ -27,6 +27,7 @@ _LOSS = "loss/total"
 _KEPT_DAYS = 14.0
 _CHECKPOINTS_AT_MOST = 3  # training.keep_last, and the best
 _GONE_WITHIN_S = 30.0
+_COMPARING_ATTEMPTS = 3
 
 
 def courses(house: House) -> dict[str, Course | None]:
@@ -71,9 +72,12 @@ def _events(house: House, job_id: str) -> Iterator[Mapping[str, Any]]:
         after, has_more = (page["data"][-1]["seq"] if page["data"] else after), page["has_more"]
 
 
-def unfinished_comparisons(house: House) -> list[str]:
-    with house.sessions.begin() as session:
-        return list(session.scalars(select(Comparison.id).where(Comparison.status != "succeeded")))
+def unfinished_comparisons(sessions: sessionmaker[Session]) -> list[str]:
+    """Those that neither succeeded nor were given up after as many lost workers as are promised."""
+    is_given_up = (Comparison.error_code == "worker_lost") & (Comparison.attempt >= _COMPARING_ATTEMPTS)
+    with sessions.begin() as session:
+        rows = session.execute(select(Comparison.id, is_given_up).where(Comparison.status != "succeeded"))
+        return [comparison_id for comparison_id, given_up in rows if not given_up]
 
 
 def trainings_left(house: House) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.compare_schemas import BatchIn, ComparisonIn, DivergenceIn
 from app.core.db import batches, comparison_view, comparisons, divergences, models
+from app.core.db.tables import Comparison
 from app.core.storage import ArtifactStore
 from tests.waiting import until
 from tests.worker.comparing import NOW, ask, read, seldom, working
@@ -90,6 +93,43 @@ def test_lost_claim_writes_nothing(
     ComparisonRunner(sessions=sessions, store=store, cache=SlowCache, heartbeat_s=0.05).run_next(worker="w")
     found = read(sessions, comparison_id)
     assert (found.status, found.worker, found.answers) == ("running", "other", [])
+
+
+@pytest.mark.parametrize("module", ["worker.distill.compare", "worker.readings"])
+def test_the_worker_says_that_it_lives_while_it_imports(
+    runner: ComparisonRunner,
+    sessions: sessionmaker[Session],
+    model_ids: Sequence[str],
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch may take longer than a lease on a busy machine, and a worker that is told dead starts from nothing."""
+    comparison_id = ask(sessions, model_ids)
+    if module == "worker.readings":
+        runner.run_next(worker="w")
+        wanted = DivergenceIn(of=model_ids[2], teacher_id=model_ids[0], student_id=model_ids[2])
+        with sessions.begin() as session:
+            comparison_id = divergences.ask(session, comparison_id=comparison_id, request=wanted, now=NOW)[0].id
+
+    def row() -> Comparison:
+        with sessions.begin() as session:
+            return session.get_one(Comparison, comparison_id)
+
+    class SlowImport:
+        """Finds nothing, so the usual finders do; but not before the next heartbeat."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == module:
+                claimed_at = row().heartbeat_at
+                until(lambda: row().heartbeat_at != claimed_at)
+
+    package, _, attribute = module.rpartition(".")
+    loaded = import_module(module)
+    monkeypatch.setattr(f"{package}.{attribute}", loaded)  # puts it back when the second import has replaced it
+    monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(sys, "meta_path", [SlowImport(), *sys.meta_path])
+    assert runner.run_next(worker="w") == comparison_id
+    assert (row().status, row().error_message) == ("succeeded", None)
 
 
 def test_answers_are_readable_while_they_are_written(

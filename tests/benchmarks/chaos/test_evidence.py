@@ -14,7 +14,8 @@ from typing import Literal
 import pytest
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db import jobs, models
+from app.core.compare_schemas import ComparisonIn
+from app.core.db import comparisons, jobs, models
 from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine, make_sessions
 from app.core.job_config import DistillConfig
@@ -50,6 +51,18 @@ def test_a_process_of_the_service_that_outlives_it_is_found(tmp_path: Path) -> N
         assert evidence.processes_left(tmp_path / "another") == []
         process.communicate(b"\n")
     assert evidence.processes_left(tmp_path) == []
+
+
+def test_comparisons_that_did_not_end_as_promised_are_found(sessions: sessionmaker[Session]) -> None:
+    wanted = ComparisonIn(model_ids=["mdl_1"], messages=[{"role": "user", "content": "x"}])
+    now = datetime.now(UTC)
+    ends: list[tuple[int, str | None]] = [(1, None), (2, "worker_lost"), (3, "worker_lost"), (3, "internal_error")]
+    with sessions.begin() as session:
+        made = [comparisons.create(session, request=wanted, now=now) for _ in range(5)]
+        for row, (attempt, code) in zip(made, ends, strict=False):
+            row.attempt, row.error_code = attempt, code
+            row.status = "failed" if code else "succeeded"
+    assert set(evidence.unfinished_comparisons(sessions)) == {made[1].id, made[3].id, made[4].id}
 
 
 def test_a_student_is_wanted_and_files_of_nobody_are_cleaned_away(
