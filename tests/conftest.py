@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
+from app.core.db.migrate import upgrade
+from app.core.db.session import make_engine
 from tests.services import absent, fresh_database, redis_database
 from tests.tiny_models import make_tiny_model, write_rows
 
@@ -47,6 +50,22 @@ def postgres_url() -> Iterator[str]:
     """URL of an empty database of the test's own, on the server of STILLHOUSE_TEST_DATABASE_URL."""
     with fresh_database() as url:
         yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty, migrated database on either back end."""
+    sqlite = f"sqlite:///{tmp_path / 'test.db'}"
+    url: str = sqlite if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    upgrade(url)
+    return url
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    engine = make_engine(database_url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")

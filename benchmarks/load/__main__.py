@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.load import phases
 from benchmarks.load.house import BACK_ENDS, describe_database, open_house
 from benchmarks.load.report import missed, write_report
+from benchmarks.load.watching import watch
 from benchmarks.machine import describe
 from tests.tiny_models import make_tiny_model, write_rows
 
@@ -68,9 +69,7 @@ def measure(back_end: str, *, scale: float) -> dict[str, Any]:
         with open_house(back_end, Path(folder) / "training", without=("ui", "comparing")) as house:
             run["start"] = _told(phases.starts(house, teacher, rows, jobs=scaled(15, 3)))
             run["watch"] = _told(
-                phases.watch(
-                    house, teacher, rows, watchers=scaled(200, 20), windows=scaled(8, 2), window_s=max(3, 10 * scale)
-                )
+                watch(house, teacher, rows, watchers=scaled(200, 20), windows=scaled(8, 2), window_s=max(3, 10 * scale))
             )
     return run
 

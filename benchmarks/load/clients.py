@@ -16,7 +16,8 @@ import httpx
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     """p50, p99 and the longest, in milliseconds."""
-    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    several = seconds if len(seconds) > 1 else [*seconds, *seconds]  # two are the least that have quantiles
+    cuts = statistics.quantiles(several, n=100, method="inclusive")
     found = {"p50_ms": cuts[49], "p95_ms": cuts[94], "p99_ms": cuts[98], "max_ms": max(seconds)}
     return {name: round(value * 1000, 2) for name, value in found.items()} | {"requests": len(seconds)}
 

@@ -1,15 +1,11 @@
-"""What is measured: submitting, reading beside millions of rows, watching a training, starting after one.
+"""What is measured: submitting, reading beside millions of rows, starting after another job.
 
 Knows the service from outside, over HTTP, and fills its database from inside. Each function returns JSON-able figures.
 """
 
 from __future__ import annotations
 
-import json
 import random
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -82,89 +78,6 @@ def _questions(filled: Filled, requests: int) -> Mapping[str, list[tuple[str, Ma
         "events_page": [(f"{long_job}/events", {"after": place, "limit": 100}) for place in places],
         "metric_series": [(f"{long_job}/metrics", {}) for _ in range(requests)],
     }
-
-
-def watch(house: RunningService, teacher: Path, rows: Path, *, watchers: int, windows: int, window_s: float) -> Figures:
-    """Step times of one training with and without so many open streams, in turns: the machine may be busy otherwise,
-    so each window is compared with the one before it."""
-    job = job_of("watched", dataset_id=house.upload(rows), teacher=teacher, steps=10_000_000)
-    job_id = house.post("/v1/jobs", json=job)["id"]
-    house.until(lambda: house.get(f"/v1/jobs/{job_id}")["step"] > 20, timeout_s=120)
-    ratios, alone, watched, events_each = [], [], [], 0
-    for _ in range(windows):
-        alone.append(statistics.median(_step_seconds(house, job_id, window_s)))
-        with _Watchers(house, job_id, watchers) as there:
-            watched.append(statistics.median(_step_seconds(house, job_id, window_s)))
-            events_each += there.leave()
-        ratios.append(watched[-1] / alone[-1] - 1)
-    house.post(f"/v1/jobs/{job_id}/cancel")
-    house.wait_for_end(job_id)
-    return {
-        "watchers": watchers,
-        "windows": windows,
-        "window_s": window_s,
-        "median_step_alone_ms": round(1000 * statistics.median(alone), 3),
-        "median_step_watched_ms": round(1000 * statistics.median(watched), 3),
-        "slower_percent": round(100 * statistics.median(ratios), 2),
-        "slower_percent_by_window": [round(100 * ratio, 1) for ratio in ratios],
-        "events_to_each_watcher": events_each,
-    }
-
-
-def _newest(house: RunningService, job_id: str) -> int:
-    """Number of the newest event."""
-    after = 0
-    while page := house.get(f"/v1/jobs/{job_id}/events", after=after, limit=1000)["data"]:
-        after = page[-1]["seq"]
-    return after
-
-
-def _wait(house: RunningService, seconds: float) -> None:
-    """Raises when a process of the service ends meanwhile."""
-    ends_at = time.monotonic() + seconds
-    house.until(lambda: time.monotonic() >= ends_at, timeout_s=seconds + 60)
-
-
-def _step_seconds(house: RunningService, job_id: str, window_s: float) -> list[float]:
-    """What each step of the next `window_s` seconds took, as the trainer measured it."""
-    _wait(house, 1.0)
-    after = _newest(house, job_id)
-    _wait(house, window_s)
-    seconds = []
-    while page := house.get(f"/v1/jobs/{job_id}/events", after=after, limit=1000)["data"]:
-        steps = [row["event"] for row in page if row["event"]["kind"] == "step"]
-        seconds += [step["tokens"] / step["tokens_per_s"] for step in steps]
-        after = page[-1]["seq"]
-    return seconds
-
-
-class _Watchers:
-    """A process with so many open streams of the job, from its newest event on."""
-
-    def __init__(self, house: RunningService, job_id: str, count: int) -> None:
-        self._after = _newest(house, job_id)
-        address = [house.settings.host, str(house.settings.api_port)]
-        path = f"/v1/jobs/{job_id}/events?after={self._after}"
-        command = [sys.executable, "-m", "benchmarks.load.watchers", *address, path, str(count)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError("the watchers did not get ready")
-
-    def __enter__(self) -> _Watchers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def leave(self) -> int:
-        """Ends the streams. How many events each brought; raises when one ended early or left an event out."""
-        told = json.loads(self._process.communicate("", timeout=60)[0])
-        expected = list(range(self._after + 1, self._after + 1 + len(told["ids"])))
-        if not told["all_stayed"] or told["ids"] != expected:
-            raise RuntimeError(f"a stream broke or left events out: {told['ids'][:3]}... of {expected[:3]}...")
-        return len(told["ids"])
 
 
 def starts(house: RunningService, teacher: Path, rows: Path, *, jobs: int) -> Figures:

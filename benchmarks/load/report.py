@@ -69,7 +69,11 @@ def _run(run: Mapping[str, Any]) -> Iterator[str]:
         f"- **Watching**: {watch['watchers']} streams of one training; its median step takes "
         f"{watch['median_step_watched_ms']} ms with them and {watch['median_step_alone_ms']} ms without, "
         f"{watch['slower_percent']} % more (median of {watch['windows']} pairs of {watch['window_s']:g} s; "
-        f"{watch['events_to_each_watcher']:,} events to each watcher, none left out)."
+        f"{watch['events_to_each_watcher']:,} events to each watcher, none left out). A step's processor time is "
+        f"{watch['trainer_cpu_watched_ms']} ms with them and {watch['trainer_cpu_alone_ms']} ms without, "
+        f"{watch['trainer_cpu_more_percent']} % more. Of one core the API uses {watch['api_percent_watched']} % "
+        f"instead of {watch['api_percent_alone']} %, the watchers use {watch['watchers_percent']} %, and what has "
+        f"nothing to do with the measurement (a database server counts there) {watch['elsewhere_percent']} %."
     )
     yield (
         f"- **Starting**: from a free slot to the next job's claim p50 {start['to_claim']['p50_ms']}, "

@@ -1,4 +1,4 @@
-"""The API on a database, queue and store of its own; db tests run on SQLite and on PostgreSQL."""
+"""The API on a database (`tests/conftest.py`: on either back end), queue and store of its own."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from app.core.db.migrate import upgrade
-from app.core.db.session import make_engine, make_sessions
+from app.core.db.session import make_sessions
 from app.core.job_config import DistillConfig
 from app.core.queue import RecordingQueue
 from app.core.storage import ArtifactStore
@@ -43,22 +42,6 @@ class Clock:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty, migrated database on either back end."""
-    sqlite = f"sqlite:///{tmp_path / 'test.db'}"
-    url: str = sqlite if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    upgrade(url)
-    return url
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
