@@ -1,7 +1,8 @@
 """Turns an uploaded file into canonical rows: JSONL, a JSON array, CSV or Parquet, in any of five formats.
 
 Knows file types, columns and what a usable row is. Does not know the database, storage or HTTP. A canonical row is
-`{"messages": [{"role", "content"}, ...], "response": text or null}`; the last message is the user's turn to answer.
+`{"messages": [{"role", "content"}, ...], "response": text or null}`; the last message is the user's turn to answer. A
+row with several right answers also has `"references": [text, ...]`: those beside the response.
 """
 
 from __future__ import annotations
@@ -114,11 +115,15 @@ class _Reader:
             raise _Unusable("has more cells than the header")
         if self._format is None:
             self._format = _detect(record)
+        record, others = _with_one_response(record)
         messages = [_message(role, content) for role, content in _TURNS[self._format](record)]
         response = messages.pop()["content"] if messages and messages[-1]["role"] == "assistant" else None
+        answers = [text for text in (response, *others) if text and text.strip()]
         if not messages or messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
             raise _NoPrompt("has no prompt")
-        return {"messages": messages, "response": response if response and response.strip() else None}
+        unique = list(dict.fromkeys(answers))
+        row = {"messages": messages, "response": unique[0] if unique else None}
+        return row | ({"references": unique[1:]} if unique[1:] else {})
 
 
 def _detect(record: Row) -> Format:
@@ -179,6 +184,20 @@ _TURNS: Mapping[Format, Callable[[Row], Iterator[tuple[Any, Any]]]] = {
     "alpaca": _alpaca_turns,
     "sharegpt": _sharegpt_turns,
 }
+
+
+def _with_one_response(record: Row) -> tuple[Row, list[str]]:
+    """The record with one text where a response column has a list of them, and every other right answer: the list's
+    rest, and the column `references`, a list of texts."""
+    others = record.get("references") or []
+    for column in _RESPONSE_COLUMNS:
+        listed = record.get(column)
+        if isinstance(listed, list):
+            others = [*listed[1:], *others] if isinstance(others, list) else others
+            record = {**record, column: listed[0] if listed else None}
+    if not isinstance(others, list) or not all(isinstance(text, str) for text in others):
+        raise _Unusable("references is not a list of texts")
+    return record, [_message("assistant", text)["content"] for text in others]
 
 
 def _system_turn(record: Row) -> Iterator[tuple[str, Any]]:

@@ -72,6 +72,36 @@ def test_formats(record: dict[str, Any], format: str, messages: list[Any], kind:
     assert rows[0] == {"messages": messages, "response": "4"}
 
 
+@pytest.mark.parametrize(
+    ("answers", "response", "others"),
+    [
+        ({"response": "4", "references": ["four", "4", " "]}, "4", ["four"]),
+        ({"answer": ["4", "four", "IV"]}, "4", ["four", "IV"]),
+        ({"output": ["4"], "references": ["four"]}, "4", ["four"]),
+        ({"references": ["four", "IV"]}, "four", ["IV"]),
+        ({"response": None, "references": []}, None, []),
+        ({"response": [], "references": None}, None, []),
+    ],
+)
+def test_a_row_may_have_several_right_answers(
+    answers: dict[str, Any], response: str | None, others: list[str], tmp_path: Path
+) -> None:
+    """The first is trained on; answers are measured against the best of all. What is written is read again alike."""
+    found, (row,) = read(jsonl({"prompt": "What is 2 + 2?"} | answers), "rows.jsonl", tmp_path)
+    assert (row["response"], row.get("references", [])) == (response, others)
+    assert found.rows_with_response == (response is not None)
+    assert read(jsonl(row), "rows.jsonl", tmp_path)[1] == [row]
+
+
+def test_references_that_are_no_texts_are_left_out_and_reported(tmp_path: Path) -> None:
+    bad: list[Any] = ["one text", [1], [None], {"a": "b"}]
+    records = [{"prompt": "p", "references": references} for references in bad] + [{"prompt": "p", "answer": ["a", 2]}]
+    found, rows = read(jsonl({"prompt": "good"}, *records), "rows.jsonl", tmp_path)
+    assert len(rows) == 1
+    assert [problem.row for problem in found.problems] == [2, 3, 4, 5, 6]
+    assert {problem.message for problem in found.problems} == {"references is not a list of texts"}
+
+
 def test_csv_keeps_text_as_text(tmp_path: Path) -> None:
     content = '\ufeffprompt,response\r\n"Line one\nline ""two""",007\r\nWhat?,\r\n'
     found, rows = read(content, "data.csv", tmp_path)

@@ -28,6 +28,7 @@ def rows_preview(rows: Sequence[DatasetRow]) -> str:
 def _row(number: int, row: DatasetRow) -> str:
     turns = [(message.get("role", ""), message.get("content", "")) for message in row.messages]
     turns.append(("response", row.response if row.response is not None else "(none in the data)"))
+    turns += [("also right", text) for text in row.references]
     said = "".join(f'<dt>{esc(role)}</dt><dd dir="auto">{_short(text)}</dd>' for role, text in turns)
     return f'<article class="sh-sample"><h4>Row {number}</h4><dl>{said}</dl></article>'
 

@@ -34,6 +34,13 @@ def test_text_of_tokens_and_rows_stays_text() -> None:
     assert "…" in html
 
 
+def test_a_rows_other_right_answers_are_shown() -> None:
+    row = DatasetRow(messages=[{"role": "user", "content": "2 + 2?"}], response="4", references=["four", HOSTILE])
+    html = rows_preview([row])
+    assert html.count("<dt>also right</dt>") == 2
+    assert "<script" not in html
+
+
 def test_a_row_without_response_says_so() -> None:
     assert "(none in the data)" in rows_preview([DatasetRow(messages=[{"role": "user", "content": "a"}])])
     assert "none carry loss yet" in tokens_preview(found(TokenOut(id=1, text="a", in_loss=False)), **LIMITS)
