@@ -23,6 +23,7 @@ HELP: Mapping[str, str] = {
     "recipe": "Sets sampling, correction and losses, and who writes the responses; change them as you like.",
     "dataset": "Uploaded data sets, newest first.",
     "template": "How a row becomes a prompt.",
+    "responses": "Whose responses are trained on.",
     "dev_rows": "Held out to measure on.",
     "every_steps": "Steps between evaluations.",
     "sampling_kind": "Where training sequences come from.",
@@ -58,6 +59,7 @@ def control_updates(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, A
         "student_kind": schema.kinds("student"),
         "sampling_kind": schema.kinds("sampling"),
         "template": schema.choices("data.template"),
+        "responses": schema.choices("data.responses"),
     }
     updates: dict[str, Any] = {key: gr.update(visible=shown) for key, shown in _visible(job, schema).items()}
     for key, value in values_of(job, schema).items():

@@ -38,6 +38,7 @@ CONTROLS = (
     Control("checkpoint", "config.student.model"),
     Control("dataset", "config.data.dataset_id"),
     Control("template", "config.data.template"),
+    Control("responses", "config.data.responses"),
     Control("dev_rows", "config.data.dev_rows"),
     Control("sampling_kind", "config.sampling.kind"),
     Control("max_new_tokens", "config.sampling.max_new_tokens"),
@@ -100,6 +101,8 @@ def with_recipe_defaults(job: Mapping[str, Any], recipe: str, schema: ConfigSche
     }
     if schema.has("sampling.phi_start", kind=kind):
         filled["sampling"].setdefault("phi_start", schema.default("sampling.phi_start", kind=kind))
+    if isinstance(filled.get("data"), dict):
+        filled["data"] = {"responses": schema.default("data.responses"), **filled["data"]}
     filled["losses"] = [{**loss, "weight": loss.get("weight", 1.0)} for loss in filled["losses"]]
     order = [section for section in SECTIONS if section in filled]
     return {**job, "config": {section: filled[section] for section in [*order, *(filled.keys() - set(order))]}}

@@ -128,3 +128,14 @@ def test_suggestions_fill_only_what_is_empty(schema: ConfigSchema) -> None:
     job = job_form.first_job(schema, teacher="mine")
     new = job_form.suggest(job, {"teacher": "theirs", "dataset": "ds_2"})
     assert (new["config"]["teacher"]["model"], new["config"]["data"]["dataset_id"]) == ("mine", "ds_2")
+
+
+def test_who_writes_the_responses_is_the_recipes_until_it_is_chosen(schema: ConfigSchema) -> None:
+    job = job_form.first_job(schema)
+    assert job_form.values_of(job, schema)["responses"] == "given"
+    by_teacher = job_form.with_recipe_defaults(job, "seqkd", schema)
+    assert by_teacher["config"]["data"]["responses"] == "teacher"
+    back = job_form.with_recipe_defaults(by_teacher, "mgsr", schema)
+    assert back["config"]["data"]["responses"] == "given"
+    chosen = job_form.with_values(back, job_form.values_of(back, schema) | {"responses": "student"}, schema)
+    assert chosen["config"]["data"]["responses"] == "student"

@@ -22,6 +22,11 @@ from ui.tabs import submit_actions as actions
 from ui.tabs.submit_actions import Entered
 
 STUDENTS = (("Some of the teacher’s layers", "from_teacher"), ("An existing model", "checkpoint"))
+RESPONSES = {
+    "given": "The data’s; the teacher writes missing ones",
+    "teacher": "The teacher writes all",
+    "student": "The data’s; other rows are prompts alone",
+}
 FILE_TYPES = [".jsonl", ".csv", ".parquet"]
 # Gradio's handlers cannot know which side of the tab was edited last; the page's script can.
 WITH_LAST_EDIT = "(text, _, ...rest) => [text, stillhouse.lastEdit, ...rest]"
@@ -106,6 +111,14 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str
                 info=info["template"],
                 elem_id="f-template",
                 min_width=120,
+            )
+            parts["responses"] = gr.Dropdown(
+                [(RESPONSES.get(one, one), one) for one in schema.choices("data.responses")],
+                value=values["responses"],
+                label="Responses",
+                info=info["responses"],
+                elem_id="f-responses",
+                min_width=200,
             )
             _numbers(parts, info, values, {"dev_rows": "Held-out rows"})
         parts["show_data"] = gr.Button("Show rows, tokens and lengths", size="sm", elem_id="f-show-data")
