@@ -13,7 +13,7 @@ from app.core.settings import ServiceSettings
 from ui import downloads
 from ui.client import StillhouseClient, make_http
 from ui.layout import build_ui
-from ui.plots import plotly_script
+from ui.plots import plotly_script, preload_html
 from ui.theme import head_html, make_theme
 
 
@@ -42,7 +42,7 @@ def serve(settings: ServiceSettings, *, block: bool = True) -> gr.Blocks:
         favicon_path=Path(__file__).with_name("favicon.svg"),
         allowed_paths=[str(plotly_script())],
         theme=make_theme(),
-        head=head_html(),
+        head=head_html() + preload_html(),
         app_kwargs={"routes": downloads.routes(api)},
     )
     return blocks

@@ -43,6 +43,18 @@ def plotly_script() -> Path:
     return Path(str(importlib.resources.files("plotly"))) / "package_data" / "plotly.min.js"
 
 
+def preload_html() -> str:
+    """For the page's head: an address that opens the charts asks for plotly.js while the page is still being built, and
+    not only when the charts are."""
+    link = f"Object.assign(document.createElement('link'), {{rel: 'preload', as: 'script', href: '{_script_url()}'}})"
+    is_asked = "new URLSearchParams(location.search).get('tab') === 'progress'"
+    return f"<script>if ({is_asked}) document.head.append({link})</script>"
+
+
+def _script_url() -> str:
+    return f"gradio_api/file={plotly_script().as_posix()}"
+
+
 def chart_grid(*, elem_id: str) -> gr.HTML:
     """The component whose value is `charts_value`: a grid of cards, redrawn in place (charts.js)."""
     return gr.HTML(
@@ -51,7 +63,7 @@ def chart_grid(*, elem_id: str) -> gr.HTML:
         apply_default_css=False,
         html_template='<div class="sh-charts"></div>',
         js_on_load=Path(__file__).with_name("charts.js").read_text(encoding="utf-8"),
-        head=f'<script src="gradio_api/file={plotly_script().as_posix()}"></script>',
+        head=f'<script src="{_script_url()}"></script>',
     )
 
 

@@ -20,7 +20,8 @@ from app.core.db.session import make_engine, make_sessions
 from app.core.settings import ServiceSettings
 from tests.running_service import free_port
 from tests.ui.conftest import serving
-from tests.ui.seed import HOSTILE, HUGE, Seeded, seed, step_events
+from tests.ui.seed import HOSTILE, HUGE, Seeded, seed
+from tests.ui.seed_events import step_events
 from tests.waiting import until
 from ui.main import serve
 
@@ -138,6 +139,17 @@ def test_a_resting_page_holds_at_most_one_connection(open_page: Callable[..., Pa
     for tab in ("New job", "Jobs", "Progress", "Compare", "Models"):
         choose(page, tab)
         until(lambda: len(running) <= 1, tick=lambda: page.wait_for_timeout(100))
+
+
+def test_the_list_is_read_only_while_it_is_seen(open_page: Callable[..., Page], ids: Seeded) -> None:
+    """What nobody sees costs the service nothing; who comes back sees it as it is now."""
+    page = open_page(f"?tab=progress&job={ids.running}")
+    expect(page.locator("#charts .main-svg").first).to_be_visible()
+    with page.expect_response(lambda answer: "run/predict" in answer.url, timeout=PATIENCE_MS):
+        page.wait_for_timeout(6000)  # one of its ticks, at least, is among these
+    assert page.locator("tr[data-job]").count() == 0
+    choose(page, "Jobs")
+    expect(page.locator(f"tr[data-job={ids.running}]")).to_be_visible()
 
 
 def test_the_list_keeps_focus_and_open_dialogs_while_it_is_read_again(

@@ -1,7 +1,7 @@
 """The Jobs tab: every job, found by status or by words, page by page, with what can be done to each.
 
-Knows when the list is read and what is asked for. Does not know HTML (views/jobs.py). The filters are in the address
-(`?status=…&q=…`), so a refresh or a link shows the same list.
+Knows when the list is read (only while it is seen) and what is asked for. Does not know HTML (views/jobs.py). The
+filters are in the address (`?status=…&q=…`), so a refresh or a link shows the same list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gradio as gr
 
 from app.core.schemas import JobStatus
 from ui.client import ApiProblem, StillhouseClient
-from ui.page import QUIET, Page, live_html, named, raw_html
+from ui.page import QUIET, Page, is_open_at, live_html, named, raw_html
 from ui.tabs.job_actions import act, pressed
 from ui.views import jobs as jobs_view
 from ui.views import problems
@@ -102,10 +102,24 @@ def _wire(page: Page, parts: dict[str, Any], status: gr.Dropdown, q: gr.Textbox)
             follows["job_id"] = chosen = ""
         return named(parts, read(chosen, status, q, trail) | follows)
 
+    def opened(request: gr.Request) -> dict[Any, Any]:
+        found, words = from_address(request)
+        values: dict[str, Any] = {}
+        if is_open_at(request, "jobs"):
+            values = read(str(dict(request.query_params).get("job", "")), found, words, [])
+        return {status: found, q: words} | named(parts, values)
+
+    def if_shown(chosen: str, status: str, q: str, trail: list[str], is_shown: bool) -> dict[Any, Any]:
+        # A job that was deleted leaves no job chosen, and the reader here, whatever the page showed when it was asked.
+        return again(chosen, status, q, trail) if is_shown or not chosen else named(parts, {})
+
     latest = {**QUIET, "trigger_mode": "always_last"}
-    opened = page.blocks.load(from_address, None, [status, q], **QUIET)
-    opened.then(again, inputs, outputs, **QUIET)
-    gr.on([gr.Timer(POLL_S).tick, page.tab.select, page.job_id.change], again, inputs, outputs, **QUIET)
+    page.blocks.load(opened, None, [status, q, *outputs], **QUIET)
+    # Only the browser knows which tab it shows.
+    shown = gr.Checkbox(visible="hidden", label="This tab is shown", container=False)
+    asks = "(...given) => [...given.slice(0, -1), stillhouse.shows('jobs')]"
+    gr.on([gr.Timer(POLL_S).tick, page.job_id.change], if_shown, [*inputs, shown], outputs, js=asks, **QUIET)
+    page.tab.select(again, inputs, outputs, **QUIET)
     # A Textbox's `input` says nothing of a paste or a deletion.
     gr.on([status.change, q.change], first_page, inputs[:3], outputs, **latest)
     for box, name in ((status, "status"), (q, "q")):

@@ -53,7 +53,8 @@ def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
         "corrections": samples.corrections(view.corrections),
         "log": samples.event_log(view.lines),
         "description": dump({"name": job.name, "config": job.config}),
-        "fast": gr.Timer(active=not jobs_view.is_terminal(job)),
+        # Of a job that has ended, too, until its last event was read.
+        "fast": gr.Timer(active=snapshot.is_behind or not jobs_view.is_terminal(job)),
     }
 
 

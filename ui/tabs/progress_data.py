@@ -20,12 +20,14 @@ EVENT_PAGES_PER_TICK = 4
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One reading of the API for job `job_id`; `problem` is set where reading stopped."""
+    """One reading of the API for job `job_id`; `is_behind` when there are more events to read; `problem` is set where
+    reading stopped."""
 
     job: JobOut | None = None
     metrics: MetricsOut = field(default_factory=lambda: MetricsOut(series=()))
     overlays: tuple[tuple[JobOut, MetricsOut], ...] = ()
     view: EventView = field(default_factory=EventView)
+    is_behind: bool = False
     problem: ApiProblem | None = None
 
 
@@ -35,7 +37,9 @@ def read(api: StillhouseClient, job_id: str, view: EventView, overlays: Sequence
     try:
         if job_id:
             snapshot = replace(snapshot, job=api.job(job_id), metrics=api.metrics(job_id, max_points=MAX_POINTS))
-            snapshot = replace(snapshot, view=_read_events(api, snapshot.view))
+            pages = EVENT_PAGES_PER_TICK if snapshot.view.cursor else 1  # the first reading is waited for
+            seen, is_behind = _read_events(api, snapshot.view, pages=pages)
+            snapshot = replace(snapshot, view=seen, is_behind=is_behind)
             others = [job for other in overlays if other != job_id for job in found(api, other)]
             curves = tuple((job, api.metrics(job.id, max_points=MAX_POINTS)) for job in others)
             snapshot = replace(snapshot, overlays=curves)
@@ -54,10 +58,11 @@ def found(api: StillhouseClient, job_id: str) -> list[JobOut]:
         raise
 
 
-def _read_events(api: StillhouseClient, view: EventView) -> EventView:
-    for _ in range(EVENT_PAGES_PER_TICK):
+def _read_events(api: StillhouseClient, view: EventView, *, pages: int) -> tuple[EventView, bool]:
+    """The view after so many pages at most, and whether there are more."""
+    for _ in range(pages):
         page = api.events(view.job_id, after=view.cursor, limit=EVENTS_PER_PAGE)
         view = fold(view, page.data)
         if not page.has_more:
-            break
-    return view
+            return view, False
+    return view, True
