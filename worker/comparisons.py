@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger(__name__)
 
 MEMORY_CURE = "compare fewer models at once, or lower max_new_tokens"
-LOOK_S = 0.1  # how often a running comparison looks whether somebody pressed stop
+LOOK_S = 0.05  # how often a running comparison looks whether somebody pressed stop
 WRITE_S = 0.3  # partial answers are written no oftener
 
 

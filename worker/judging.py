@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import httpx
 import structlog
@@ -22,6 +21,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.compare_schemas import Verdict
 from app.core.db import batches
 from app.core.db.tables import Comparison
+from worker.companion import Companion
 from worker.comparisons import ComparisonRunner
 from worker.recorder import DATABASE_AWAY
 
@@ -95,7 +95,7 @@ def side_of(text: str) -> Side | None:
     return "tie" if said == "tie" else "A" if said == "a" else "B"
 
 
-class Judging:
+class Judging(Companion):
     """Context manager: a thread that judges answered rows until the block is left."""
 
     def __init__(
@@ -105,22 +105,11 @@ class Judging:
         judge: Judge,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        super().__init__("judge")
         self._sessions = sessions
         self._judge = judge
         self._clock = clock
-        self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
         self._at_work = threading.Lock()  # held while a row is claimed or judged
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._leaving.set()
-        self._thread.join()
 
     def is_pending(self) -> bool:
         """Whether a row is being judged or waits for it."""

@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Literal, TypeVar
 
 import structlog
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.events import Event
+from worker.companion import Companion
 
 Stop = Literal["cancel", "pause"]
 # Stores the events and says that the attempt is alive, in one transaction; how the work should stop (True: cancel), if
@@ -46,7 +47,7 @@ def in_transaction(sessions: sessionmaker[Session], work: Callable[[Session], T]
             time.sleep(1.0)
 
 
-class Recorder:
+class Recorder(Companion):
     """Context manager around one attempt. `emit` and `should_stop` are safe in any thread and never wait.
 
     A thread calls `write` with the events of the last `flush_s` seconds, or with none every `heartbeat_s`. While the
@@ -65,6 +66,7 @@ class Recorder:
         flush_s: float = 0.5,
         patience_s: float = PATIENCE_S,
     ) -> None:
+        super().__init__("recorder")
         self._sessions = sessions
         self._write = write
         self._heartbeat_s = heartbeat_s
@@ -73,10 +75,8 @@ class Recorder:
         self._pending: list[Event] = []
         self._num_stored = 0
         self._lock = threading.Lock()
-        self._leaving = threading.Event()
         self._stop: Stop | None = None
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
     def emit(self, event: Event) -> None:
         with self._lock:
@@ -85,15 +85,10 @@ class Recorder:
     def should_stop(self) -> Stop | None:
         return self._stop
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._leaving.set()
-        self._thread.join()
+        super().__exit__(kind, raised, traceback)
         if self._error is None:
             in_transaction(self._sessions, self._flush, patience_s=self._patience_s)
         else:

@@ -81,7 +81,7 @@ def read_rows(
 
 @router.post("/{batch_id}/cancel", responses=problems(404, 409, 422))
 def cancel_batch(services: ServicesDep, batch_id: str) -> BatchOut:
-    """What is answered stays; the row that runs stops within a token or two."""
+    """What is answered stays; the row that runs stops as a comparison does."""
     with services.sessions.begin() as session:
         batch = batches.cancel(session, batch_id=batch_id, now=services.clock())
         return batches.as_shape(session, batch)

@@ -64,7 +64,8 @@ def read_comparison(services: ServicesDep, request: Request, comparison_id: str)
 
 @router.post("/{comparison_id}/cancel", responses=problems(404, 409, 422))
 def cancel_comparison(services: ServicesDep, comparison_id: str) -> ComparisonOut:
-    """A waiting one is cancelled at once; a running one stops within a token or two and keeps what is written."""
+    """A waiting one is cancelled at once; a running one stops within about a twentieth of a second (or
+    when the token being written is there) and keeps what is written."""
     with services.sessions.begin() as session:
         row = comparisons.request_cancel(session, comparison_id=comparison_id, now=services.clock())
         return comparison_view.as_shape(row)

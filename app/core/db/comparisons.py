@@ -159,7 +159,7 @@ def _beat(session: Session, comparison_id: str, attempt: int, **values: Any) -> 
 
 
 def request_cancel(session: Session, *, comparison_id: str, now: datetime) -> Comparison:
-    """A queued one is cancelled at once, a running one stops within a token or two and keeps what is written.
+    """A queued one is cancelled at once, a running one is asked to stop and keeps what is written.
     Conflict when it has ended."""
     this = Comparison.id == comparison_id
     queued = _update(session, this, Comparison.status == "queued", status="cancelled", finished_at=now)
