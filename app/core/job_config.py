@@ -161,7 +161,9 @@ class TrainingConfig(Settings):
         "chunked", description="chunked: the loss runs over slices of positions and no [B, T, V] tensor is whole."
     )
     decoding: Literal["fast", "plain"] = Field(
-        "fast", description="fast: sampling by a lean pass where the architecture has one; plain: the model's own."
+        "fast",
+        description="fast: sampling by a lean pass where the architecture has one, and the teacher corrects while the "
+        "student writes where that comes to the same; plain: the model's own pass, and whole samples.",
     )
     log_every: int = Field(1, ge=1, description="Steps between progress events.")
     checkpoint_every: int = Field(

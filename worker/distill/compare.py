@@ -165,7 +165,8 @@ class AnswerStream:
         settings, lm = self._settings, self._loaded.lm
         fed = [self._token_ids[-1]] if self._token_ids else self.prompt_ids
         hidden_BTD = self._decoder.append(*pad_left([fed], pad_id=settings.pad_id, device=lm.device))
-        token_B = next_tokens(lm.head(hidden_BTD[:, -1]), settings=settings, generator=self._generator)
+        uniform_B = torch.rand(1, generator=self._generator).to(lm.device)
+        token_B = next_tokens(lm.head(hidden_BTD[:, -1]), settings=settings, uniform_A=uniform_B)
         self._token_ids.append(int(token_B))  # waits for the device, so the clock below is right
         self._seconds += time.perf_counter() - start
         if self._first_token_s is None:

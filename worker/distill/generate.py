@@ -75,23 +75,18 @@ def draw(probabilities_BV: Tensor, uniform_B: Tensor) -> Tensor:
     return index_B.clamp_max(probabilities_BV.shape[-1] - 1)
 
 
-def next_tokens(
-    logits_AV: Tensor,
-    *,
-    settings: SamplingSettings,
-    generator: torch.Generator,
-    rows: Sequence[int] | None = None,
-    of: int | None = None,
-) -> Tensor:
-    """The next token of each row [A]: of all, or of those named in `rows` among `of` rows.
+def chances(rows: int, *, settings: SamplingSettings, generator: torch.Generator, device: torch.device) -> Tensor:
+    """Random numbers [B, T], one per row and response position: which rows go on, and when, changes no other token.
 
-    Random numbers come from `generator` on the CPU, the same on every device, and one for each of the `of` rows: which
-    rows go on changes no other row's tokens.
+    Drawn on the CPU, so that they are the same on every device.
     """
+    return torch.rand(rows, settings.max_new_tokens, generator=generator).to(device)
+
+
+def next_tokens(logits_AV: Tensor, *, settings: SamplingSettings, uniform_A: Tensor) -> Tensor:
+    """The next token of each row [A], by its random number in [0, 1)."""
     if settings.temperature == 0:
         return logits_AV.argmax(-1)
-    uniform_B = torch.rand(len(logits_AV) if of is None else of, generator=generator)
-    uniform_A = (uniform_B if rows is None else uniform_B[torch.tensor(rows)]).to(logits_AV.device)
     if settings.temperature != 1:
         logits_AV = logits_AV.float() / settings.temperature
     probabilities_AV = torch.softmax(logits_AV, -1, dtype=torch.float32)
@@ -103,14 +98,8 @@ def next_tokens(
 
 
 @torch.no_grad()
-def sample(
-    lm: SplitModel,
-    prompts: Sequence[tuple[int, ...]],
-    *,
-    settings: SamplingSettings,
-    generator: torch.Generator,
-) -> Rollouts:
-    """Samples one response to each prompt."""
+def begin(lm: SplitModel, prompts: Sequence[tuple[int, ...]], *, settings: SamplingSettings) -> tuple[Rollouts, Tensor]:
+    """The prompts read and no response begun, and the states [B, D] that predict the first tokens."""
     longest = max(map(len, prompts))
     decoder = Decoder(lm, rows=len(prompts), reuse=settings.reuse_cache, columns=longest + settings.max_new_tokens)
     hidden_BTD = decoder.append(*pad_left(prompts, pad_id=settings.pad_id, device=lm.device))
@@ -123,7 +112,21 @@ def sample(
         hidden_BTD=hidden_BTD.new_zeros(rows, settings.max_new_tokens, size),
         decoder=decoder,
     )
-    extend(lm, state, hidden_BTD[:, -1], list(range(rows)), settings=settings, generator=generator)
+    return state, hidden_BTD[:, -1]
+
+
+@torch.no_grad()
+def sample(
+    lm: SplitModel,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+) -> Rollouts:
+    """Samples one response to each prompt."""
+    uniform_BT = chances(len(prompts), settings=settings, generator=generator, device=lm.device)
+    state, hidden_BD = begin(lm, prompts, settings=settings)
+    extend(lm, state, list(range(len(prompts))), settings=settings, uniform_BT=uniform_BT, hidden_AD=hidden_BD)
     return state
 
 
@@ -131,21 +134,26 @@ def sample(
 def extend(
     lm: SplitModel,
     state: Rollouts,
-    hidden_AD: Tensor,
     rows: Sequence[int],
     *,
     settings: SamplingSettings,
-    generator: torch.Generator,
-) -> None:
-    """Goes on sampling `rows` until each has ended; `hidden_AD` predicts their next tokens. A row that has ended is
-    computed no more."""
+    uniform_BT: Tensor,
+    hidden_AD: Tensor | None = None,
+    steps: int | None = None,
+) -> list[int]:
+    """Samples `steps` tokens for `rows`, or until each has ended; returns those that have not.
+
+    `hidden_AD` predicts their next tokens; without it their last tokens, which the decoder lacks, are fed first. A row
+    that has ended is computed no more.
+    """
     eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=lm.device)
-    while True:
-        token_A = next_tokens(
-            lm.head(hidden_AD), settings=settings, generator=generator, rows=rows, of=len(state.prompts)
-        )
+    rows = list(rows)
+    while rows and (steps is None or steps > 0):
         index_A = torch.tensor(rows, device=lm.device)
         at_A = state.length_B[index_A]
+        if hidden_AD is None:
+            hidden_AD = state.decoder.step(state.tokens_BT[index_A, at_A - 1], rows)
+        token_A = next_tokens(lm.head(hidden_AD), settings=settings, uniform_A=uniform_BT[index_A, at_A])
         state.hidden_BTD[index_A, at_A] = hidden_AD
         state.tokens_BT[index_A, at_A] = token_A
         state.length_B[index_A] += 1
@@ -153,6 +161,6 @@ def extend(
         if not settings.ignore_eos:
             ended_A |= torch.isin(token_A, eos_ids_E)
         rows = [row for row, ended in zip(rows, ended_A.tolist(), strict=True) if not ended]
-        if not rows:
-            return
-        hidden_AD = state.decoder.step(token_A[~ended_A], rows)
+        hidden_AD = None
+        steps = None if steps is None else steps - 1
+    return rows

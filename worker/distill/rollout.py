@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -15,12 +15,20 @@ from transformers import PreTrainedTokenizerBase
 
 from app.core.events import Correction
 from app.core.job_config import ScrgConfig
+from worker.distill import read_along
 from worker.distill.data import Row
 from worker.distill.generate import Rollouts, SamplingSettings, sample
 from worker.distill.models import SplitModel
-from worker.distill.scrg import RoundOutcome, read_with_teacher, revise
+from worker.distill.scrg import RoundOutcome, TeacherReading, read_with_teacher, revise
 from worker.distill.timing import Clock
 from worker.distill.types import TokenSequence
+
+
+class _Drawing(TypedDict):
+    config: ScrgConfig
+    settings: SamplingSettings
+    generator: torch.Generator
+    clock: Clock
 
 
 @dataclass(frozen=True)
@@ -49,17 +57,17 @@ def draw_fresh(
     generator: torch.Generator,
     tokenizer: PreTrainedTokenizerBase,
     clock: Clock,
+    along: bool = True,
 ) -> FreshBatch:
-    """Student samples for the prompts of `rows`, revised by the teacher."""
-    with clock("generate"):
-        state = sample(student, [row.prompt_ids for row in rows], settings=settings, generator=generator)
-    original = state.responses()
-    with clock("teacher"):  # the pass that the loss needs, with SCRG or without
-        reading = read_with_teacher(teacher, state, settings=settings)
-    with clock("scrg"):
-        _, outcomes = revise(
-            teacher, student, state, config=config, settings=settings, generator=generator, reading=reading
-        )
+    """Student samples for the prompts of `rows`, revised by the teacher: while they are written where that comes to the
+    same and `along` says so, else afterwards."""
+    prompts = [row.prompt_ids for row in rows]
+    drawing = _Drawing(config=config, settings=settings, generator=generator, clock=clock)
+    if along and read_along.applies(config, teacher=teacher, student=student):
+        state, reading, outcomes = read_along.sample_and_revise(teacher, student, prompts, **drawing)
+        original = state.responses()  # `applies` knows that nobody asks for it
+    else:
+        state, reading, outcomes, original = _whole_samples(teacher, student, prompts, **drawing)
     revised = state.responses()
     keep = _kept_rows(outcomes, len(rows), config)
     stored = original if config.store == "original" else revised
@@ -72,6 +80,29 @@ def draw_fresh(
         metrics=_metrics(outcomes, state),
         example=_example(rows, state, outcomes, tokenizer),
     )
+
+
+def _whole_samples(
+    teacher: SplitModel, student: SplitModel, prompts: Sequence[tuple[int, ...]], **drawing: Unpack[_Drawing]
+) -> tuple[Rollouts, TeacherReading, list[RoundOutcome], list[tuple[int, ...]]]:
+    """As `read_along.sample_and_revise`, for every setting; and the responses as they were before the first round."""
+    settings, generator, clock = drawing["settings"], drawing["generator"], drawing["clock"]
+    with clock("generate"):
+        state = sample(student, prompts, settings=settings, generator=generator)
+    original = state.responses()
+    with clock("teacher"):  # the pass that the loss needs, with SCRG or without
+        reading = read_with_teacher(teacher, state, settings=settings)
+    with clock("scrg"):
+        _, outcomes = revise(
+            teacher,
+            student,
+            state,
+            config=drawing["config"],
+            settings=settings,
+            generator=generator,
+            reading=reading,
+        )
+    return state, reading, outcomes, original
 
 
 def _kept_rows(outcomes: Sequence[RoundOutcome], count: int, config: ScrgConfig) -> list[int]:
@@ -90,7 +121,7 @@ def _metrics(outcomes: Sequence[RoundOutcome], state: Rollouts) -> dict[str, flo
     metrics["scrg/mismatch_rate"] = float(first.corrected_B.float().mean())
     rows = first.corrected_B
     if rows.any():
-        metrics["scrg/error_position"] = float((first.position_B[rows] / first.length_before_B[rows]).mean())
+        metrics["scrg/error_position"] = float((first.position_B[rows] / state.length_B[rows]).mean())
         metrics["scrg/error_kl"] = float(first.kl_B[rows].mean())
         dropped = torch.tensor([len(tail) for tail in first.dropped], device=rows.device, dtype=torch.float32)
         metrics["scrg/dropped_tokens"] = float(dropped[rows].mean())

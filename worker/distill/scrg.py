@@ -13,7 +13,7 @@ from torch import Tensor
 
 from app.core.job_config import ScrgConfig
 from worker.distill.decoder import Decoder
-from worker.distill.generate import Rollouts, SamplingSettings, draw, extend, pad_left
+from worker.distill.generate import Rollouts, SamplingSettings, chances, draw, extend, pad_left
 from worker.distill.models import SplitModel
 
 SCORED_LOGITS = 2**23  # logits alive at once while candidates are scored: 32 MiB per float32 tensor
@@ -26,41 +26,75 @@ class TeacherReading:
     hidden_BTD: Tensor
     decoder: Decoder
 
+    @torch.no_grad()
+    def catch_up(self, state: Rollouts, rows_B: Tensor) -> None:
+        """Reads what `rows_B` have in their responses and the teacher has not seen, each one's last token left out."""
+        from_B = self.decoder.length_B - state.prompt_length_B
+        new_B = torch.where(rows_B, state.length_B - 1 - from_B, 0)
+        width = int(new_B.max())
+        if width <= 0:
+            return
+        offset_W = torch.arange(width, device=new_B.device)
+        visible_BW = offset_W < new_B[:, None]
+        column_BW = (from_B[:, None] + offset_W).clamp_max(state.tokens_BT.shape[1] - 1)
+        hidden_BWD = self.decoder.append(state.tokens_BT.gather(1, column_BW), visible_BW)
+        row_BW = torch.arange(len(new_B), device=new_B.device)[:, None].expand_as(column_BW)
+        self.hidden_BTD[row_BW[visible_BW], column_BW[visible_BW] + 1] = hidden_BWD[visible_BW]
+
 
 @dataclass(frozen=True)
 class RoundOutcome:
     """What one round did. Per row: whether it was corrected, where (0-based response position), from and to which
-    token, the KL there, and the tokens that were dropped behind it."""
+    token, the KL there, and the tokens that were dropped behind it. What is said of other rows means nothing."""
 
     corrected_B: Tensor
     position_B: Tensor
     student_token_B: Tensor
     teacher_token_B: Tensor
     kl_B: Tensor
-    length_before_B: Tensor
     dropped: list[tuple[int, ...]]
+
+
+@torch.no_grad()
+def read_prompts(teacher: SplitModel, state: Rollouts, *, settings: SamplingSettings) -> TeacherReading:
+    """The teacher over the prompts alone: the states that predict the first tokens."""
+    decoder, hidden_BCD = _reader(
+        teacher, state, settings, *pad_left(state.prompts, pad_id=settings.pad_id, device=teacher.device)
+    )
+    hidden_BTD = hidden_BCD.new_zeros(*state.tokens_BT.shape, hidden_BCD.shape[-1])
+    hidden_BTD[:, 0] = hidden_BCD[:, -1]
+    return TeacherReading(hidden_BTD=hidden_BTD, decoder=decoder)
 
 
 @torch.no_grad()
 def read_with_teacher(teacher: SplitModel, state: Rollouts, *, settings: SamplingSettings) -> TeacherReading:
     """One teacher pass over prompts and responses (all but each response's last token, which predicts nothing)."""
     prompt_BP, prompt_visible_BP = pad_left(state.prompts, pad_id=settings.pad_id, device=teacher.device)
-    decoder = Decoder(
-        teacher,
-        rows=len(state.prompts),
-        reuse=settings.reuse_cache,
-        columns=prompt_BP.shape[1] + settings.max_new_tokens,
-    )
     longest = int(state.length_B.max())
-    response_BT = state.tokens_BT[:, : longest - 1]
-    response_visible_BT = state.valid_BT()[:, 1:longest]
-    hidden_BCD = decoder.append(
-        torch.cat([prompt_BP, response_BT], 1), torch.cat([prompt_visible_BP, response_visible_BT], 1)
-    )
+    tokens_BC = torch.cat([prompt_BP, state.tokens_BT[:, : longest - 1]], 1)
+    visible_BC = torch.cat([prompt_visible_BP, state.valid_BT()[:, 1:longest]], 1)
+    decoder, hidden_BCD = _reader(teacher, state, settings, tokens_BC, visible_BC)
     start = prompt_BP.shape[1] - 1
-    hidden_BTD = hidden_BCD.new_zeros(len(state.prompts), state.tokens_BT.shape[1], hidden_BCD.shape[-1])
+    hidden_BTD = hidden_BCD.new_zeros(*state.tokens_BT.shape, hidden_BCD.shape[-1])
     hidden_BTD[:, :longest] = hidden_BCD[:, start : start + longest]
     return TeacherReading(hidden_BTD=hidden_BTD, decoder=decoder)
+
+
+def _reader(
+    teacher: SplitModel, state: Rollouts, settings: SamplingSettings, tokens_BC: Tensor, visible_BC: Tensor
+) -> tuple[Decoder, Tensor]:
+    """A teacher's decoder that has read `tokens_BC`, and its states; it has room for the whole responses."""
+    columns = max(map(len, state.prompts)) + settings.max_new_tokens
+    decoder = Decoder(teacher, rows=len(state.prompts), reuse=settings.reuse_cache, columns=columns)
+    return decoder, decoder.append(tokens_BC, visible_BC)
+
+
+def divergence(log_p_NV: Tensor, student_logits_NV: Tensor, *, config: ScrgConfig) -> Tensor:
+    """The KL of Eq. 3 [N], from the teacher's log-probabilities and the student's logits."""
+    log_q_NV = student_logits_NV.float().log_softmax(-1)
+    if config.kl_direction == "teacher_student":
+        return (log_p_NV.exp() * (log_p_NV - log_q_NV)).sum(-1)
+    return (log_q_NV.exp() * (log_q_NV - log_p_NV)).sum(-1)
 
 
 @torch.no_grad()
@@ -81,17 +115,16 @@ def score(
     """
     valid_BT = state.valid_BT()
     teacher_ND, student_ND = reading.hidden_BTD[valid_BT], state.hidden_BTD[valid_BT]
-    uniform_N = torch.rand(len(teacher_ND), generator=generator).to(teacher.device)
+    drawn = config.teacher_token == "sample"
+    uniform_N = torch.rand(len(teacher_ND), generator=generator).to(teacher.device) if drawn else None
     step = max(1, max_logits // teacher.vocabulary_size)
     tokens, divergences = [], []
     for start in range(0, len(teacher_ND), step):
         part = slice(start, start + step)
-        log_p_NV = teacher.head(teacher_ND[part]).float().log_softmax(-1)
-        log_q_NV = student.head(student_ND[part]).float().log_softmax(-1)
-        p_NV = log_p_NV.exp()
-        tokens.append(p_NV.argmax(-1) if config.teacher_token == "greedy" else draw(p_NV, uniform_N[part]))
-        weight_NV = p_NV if config.kl_direction == "teacher_student" else -log_q_NV.exp()
-        divergences.append((weight_NV * (log_p_NV - log_q_NV)).sum(-1))
+        logits_NV = teacher.head(teacher_ND[part])
+        log_p_NV = logits_NV.float().log_softmax(-1)
+        tokens.append(logits_NV.argmax(-1) if uniform_N is None else draw(log_p_NV.exp(), uniform_N[part]))
+        divergences.append(divergence(log_p_NV, student.head(student_ND[part]), config=config))
     token_BT = torch.zeros_like(state.tokens_BT)
     kl_BT = torch.zeros(token_BT.shape, device=token_BT.device)
     token_BT[valid_BT] = torch.cat(tokens)
@@ -130,6 +163,28 @@ def choose(
     return position_B, mismatch_BT.any(1)
 
 
+def replace(
+    state: Rollouts,
+    reading: TeacherReading,
+    corrected_B: Tensor,
+    position_B: Tensor,
+    token_B: Tensor,
+    *,
+    settings: SamplingSettings,
+) -> Tensor:
+    """Puts `token_B` at `position_B` of the rows `corrected_B` and drops what is behind it, in place; which rows [B]
+    go on from there."""
+    rows = corrected_B.nonzero().squeeze(1)
+    state.tokens_BT[rows, position_B[rows]] = token_B[rows]
+    state.length_B[rows] = position_B[rows] + 1
+    keep_B = state.prompt_length_B + torch.where(corrected_B, position_B, state.tokens_BT.shape[1])
+    state.decoder.rewind(keep_B)
+    reading.decoder.rewind(keep_B)
+    eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=position_B.device)
+    ended_B = torch.isin(token_B, eos_ids_E) & (not settings.ignore_eos)
+    return corrected_B & ~ended_B & (state.length_B < settings.max_new_tokens)
+
+
 @torch.no_grad()
 def correct_once(
     teacher: SplitModel,
@@ -155,39 +210,15 @@ def correct_once(
         student_token_B=state.tokens_BT.gather(1, at_B1).squeeze(1),
         teacher_token_B=teacher_token_B,
         kl_B=kl_BT.gather(1, at_B1).squeeze(1),
-        length_before_B=state.length_B.clone(),
         dropped=[r[j + 1 :] for r, j in zip(state.responses(), position_B.tolist(), strict=True)],
     )
-    rows = corrected_B.nonzero().squeeze(1)
-    if not len(rows):
+    if not corrected_B.any():
         return outcome
-    state.tokens_BT[rows, position_B[rows]] = teacher_token_B[rows]
-    state.length_B[rows] = position_B[rows] + 1
-    keep_B = state.prompt_length_B + torch.where(corrected_B, position_B, state.tokens_BT.shape[1])
-    state.decoder.rewind(keep_B)
-    reading.decoder.rewind(keep_B)
-    eos_ids_E = torch.tensor(sorted(settings.eos_ids), device=position_B.device)
-    ended_B = torch.isin(teacher_token_B, eos_ids_E) & (not settings.ignore_eos)
-    active_B = corrected_B & ~ended_B & (state.length_B < settings.max_new_tokens)
-    if going := active_B.nonzero().squeeze(1).tolist():
-        hidden_AD = state.decoder.step(teacher_token_B[active_B], going)
-        extend(student, state, hidden_AD, going, settings=settings, generator=generator)
-    _read_suffix(reading, state, position_B, corrected_B)
+    active_B = replace(state, reading, corrected_B, position_B, teacher_token_B, settings=settings)
+    uniform_BT = chances(len(active_B), settings=settings, generator=generator, device=student.device)
+    extend(student, state, active_B.nonzero().squeeze(1).tolist(), settings=settings, uniform_BT=uniform_BT)
+    reading.catch_up(state, corrected_B)  # the new suffix only: states left of the correction are still valid
     return outcome
-
-
-def _read_suffix(reading: TeacherReading, state: Rollouts, position_B: Tensor, corrected_B: Tensor) -> None:
-    """The teacher's second pass, over the new suffix only: its states left of the correction are still valid."""
-    new_B = torch.where(corrected_B, state.length_B - 1 - position_B, 0)
-    width = int(new_B.max())
-    if width == 0:
-        return
-    offset_W = torch.arange(width, device=new_B.device)
-    visible_BW = offset_W < new_B[:, None]
-    column_BW = (position_B[:, None] + offset_W).clamp_max(state.tokens_BT.shape[1] - 1)
-    hidden_BWD = reading.decoder.append(state.tokens_BT.gather(1, column_BW), visible_BW)
-    row_BW = torch.arange(len(new_B), device=new_B.device)[:, None].expand_as(column_BW)
-    reading.hidden_BTD[row_BW[visible_BW], column_BW[visible_BW] + 1] = hidden_BWD[visible_BW]
 
 
 @torch.no_grad()

@@ -130,6 +130,7 @@ class Stepper:
                 generator=self._generator,
                 tokenizer=run.tokenizer,
                 clock=self.clock,
+                along=run.config.training.decoding == "fast",
             )
             self.schedule.store(fresh.to_store)
             with self.clock("data"):

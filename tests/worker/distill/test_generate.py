@@ -21,12 +21,12 @@ def test_draw_inverts_the_cumulative_distribution() -> None:
 def test_draws_follow_the_probabilities() -> None:
     logits_BV = torch.log(torch.tensor([[0.1, 0.6, 0.3]])).expand(20_000, 3)
     settings = SamplingSettings(max_new_tokens=1, temperature=1, top_p=1, eos_ids=frozenset(), pad_id=0)
-    generator = torch.Generator().manual_seed(1)
-    share = next_tokens(logits_BV, settings=settings, generator=generator).bincount(minlength=3) / 20_000
+    uniform_B = torch.rand(20_000, generator=torch.Generator().manual_seed(1))
+    share = next_tokens(logits_BV, settings=settings, uniform_A=uniform_B).bincount(minlength=3) / 20_000
     torch.testing.assert_close(share, torch.tensor([0.1, 0.6, 0.3]), atol=0.015, rtol=0)
-    share = next_tokens(logits_BV, settings=replace(settings, top_p=0.85), generator=generator).bincount(minlength=3)
+    share = next_tokens(logits_BV, settings=replace(settings, top_p=0.85), uniform_A=uniform_B).bincount(minlength=3)
     assert share[0] == 0  # 0.6 + 0.3 crosses 0.85
-    share = next_tokens(logits_BV, settings=replace(settings, temperature=0), generator=generator).bincount(minlength=3)
+    share = next_tokens(logits_BV, settings=replace(settings, temperature=0), uniform_A=uniform_B).bincount(minlength=3)
     assert share.tolist() == [0, 20_000, 0]
 
 
@@ -42,15 +42,15 @@ def test_batched_sampling_equals_one_row_at_a_time_without_cache(
 ) -> None:
     settings = replace(settings, temperature=temperature)
     state = sample(student_lm, PROMPTS, settings=settings, generator=torch.Generator().manual_seed(3))
-    generator = torch.Generator().manual_seed(3)
+    uniform_BT = torch.rand(len(PROMPTS), settings.max_new_tokens, generator=torch.Generator().manual_seed(3))
     rows = [list(prompt) for prompt in PROMPTS]
     going = [True] * len(rows)
-    for _ in range(settings.max_new_tokens):
+    for t in range(settings.max_new_tokens):
         if not any(going):
             break
         with torch.no_grad():
             logits = [student_lm.model(input_ids=torch.tensor([row])).logits[0, -1] for row in rows]
-        new = next_tokens(torch.stack(logits), settings=settings, generator=generator).tolist()
+        new = next_tokens(torch.stack(logits), settings=settings, uniform_A=uniform_BT[:, t]).tolist()
         for b, token in enumerate(new):
             if going[b]:
                 rows[b].append(token)

@@ -26,7 +26,12 @@ def fresh(teacher_lm: SplitModel, student_lm: SplitModel, settings: SamplingSett
     tokenizer = load_tokenizer(str(tiny_teacher))
 
     def draw(
-        config: ScrgConfig, *, seed: int = 0, student: SplitModel = student_lm, temperature: float = 1
+        config: ScrgConfig,
+        *,
+        seed: int = 0,
+        student: SplitModel = student_lm,
+        temperature: float = 1,
+        along: bool = True,
     ) -> FreshBatch:
         return draw_fresh(
             ROWS,
@@ -37,6 +42,7 @@ def fresh(teacher_lm: SplitModel, student_lm: SplitModel, settings: SamplingSett
             generator=torch.Generator().manual_seed(seed),
             tokenizer=tokenizer,
             clock=Clock(),
+            along=along,
         )
 
     return draw
@@ -96,3 +102,18 @@ def test_metrics_and_example_describe_the_correction(fresh, tiny_teacher: Path) 
     assert event.before == tokenizer.decode(old[:j]) == tokenizer.decode(new[:j])
     assert (event.student_token, event.teacher_token) == (tokenizer.decode([old[j]]), tokenizer.decode([new[j]]))
     assert (event.dropped, event.regenerated) == (tokenizer.decode(old[j + 1 :]), tokenizer.decode(new[j + 1 :]))
+
+
+def test_reading_along_changes_only_how_much_is_dropped(fresh) -> None:
+    config = ScrgConfig(position="first", teacher_token="greedy", rounds=3)
+    one, other = fresh(config), fresh(config, along=False)
+    assert one.sequences == other.sequences
+    assert one.to_store == other.to_store
+    torch.testing.assert_close(one.teacher_hidden_ND, other.teacher_hidden_ND, atol=5e-4, rtol=1e-3)
+    assert one.metrics.pop("scrg/dropped_tokens") < other.metrics.pop("scrg/dropped_tokens")
+    assert one.metrics == pytest.approx(other.metrics, rel=1e-3)
+    event, expected = one.correction(1), other.correction(1)
+    assert event is not None
+    assert expected is not None
+    assert expected.dropped.startswith(event.dropped)
+    assert event.model_dump(exclude={"dropped", "kl"}) == expected.model_dump(exclude={"dropped", "kl"})

@@ -33,12 +33,13 @@ def slow_revise(
     generator: torch.Generator,
 ) -> tuple[Responses, list[list[int | None]]]:
     """The algorithm as it is written down. Random numbers are drawn in the engine's order: one per response token
-    for the teacher's draws, then one per row and sampling step."""
+    for the teacher's draws, if it draws, then one per row and position."""
     responses = list(responses)
     first_allowed = [0] * len(responses)
     history = []
     for _ in range(config.rounds):
-        uniforms = iter(torch.rand(sum(map(len, responses)), generator=generator))
+        tokens = sum(map(len, responses)) if config.teacher_token == "sample" else 0
+        uniforms = iter(torch.rand(tokens, generator=generator))
         places: list[int | None] = []
         for b, (prompt, response) in enumerate(zip(PROMPTS, responses, strict=True)):
             log_p = logits_of(teacher, prompt + response).log_softmax(-1)
@@ -46,9 +47,8 @@ def slow_revise(
             best: tuple[float, int, int] | None = None
             for i, token in enumerate(response):
                 at = len(prompt) + i - 1
-                u = next(uniforms)
                 p, q = log_p[at].exp(), log_q[at].exp()
-                drawn = int(p.argmax()) if config.teacher_token == "greedy" else int(draw(p[None], u[None]))
+                drawn = int(draw(p[None], next(uniforms)[None])) if tokens else int(p.argmax())
                 if config.kl_direction == "teacher_student":
                     kl = float((p * (log_p[at] - log_q[at])).sum())
                 else:
@@ -72,9 +72,12 @@ def slow_revise(
             and len(responses[b]) < settings.max_new_tokens
             for b, place in enumerate(places)
         ]
+        uniform_BT = torch.rand(len(responses), settings.max_new_tokens, generator=generator)
         while any(going):
             last = torch.stack([logits_of(student, p + r)[-1] for p, r in zip(PROMPTS, responses, strict=True)])
-            for b, token in enumerate(next_tokens(last, settings=settings, generator=generator).tolist()):
+            place = torch.tensor([min(len(r), settings.max_new_tokens - 1) for r in responses])[:, None]
+            uniform_B = uniform_BT.gather(1, place).squeeze(1)
+            for b, token in enumerate(next_tokens(last, settings=settings, uniform_A=uniform_B).tolist()):
                 if going[b]:
                     responses[b] = (*responses[b], token)
                     going[b] = token not in settings.eos_ids and len(responses[b]) < settings.max_new_tokens
