@@ -6,7 +6,9 @@ al. 2020, Sec. 2.1); L is the mean row's length in tokens, of which stored rows 
 
     training     S L (6 N_student + 2 N_teacher)      S sequences in all steps; no teacher pass where no loss reads it
     sampling     share S G (2 N_student)              G = sampling.max_new_tokens, the most that may be sampled
-    correction   share S rounds (2 N_teacher L + N_student G)     half a response is written again, on average
+    candidates   share S tried (2 N_student G + 2 N_teacher L)    where several prompts are tried for each one
+    correction   share S rounds (2 N_teacher L + N_student G)     half a response is written again, on average; where
+                 the first mismatch is corrected, half of what the round before left
     responses    those that are missing, at their longest, by the teacher
     evaluation   the held-out rows by both models, and the answers that are written for ROUGE-L
 
@@ -29,7 +31,7 @@ from app.core.db import datasets
 from app.core.db.datasets import storage_key
 from app.core.db.tables import Dataset, Job, Model, Worker
 from app.core.errors import NotFound
-from app.core.job_config import AdaptiveOffPolicySampling, DistillConfig, MixedSampling
+from app.core.job_config import AdaptiveOffPolicySampling, DistillConfig, MixedSampling, ScrgConfig
 from app.core.loss_config import SftLoss
 from app.core.queue import TRAINING_QUEUE
 from app.core.storage import ArtifactStore
@@ -97,6 +99,7 @@ def operations(work: Work) -> float:
     teacher, student, length = work.teacher_parameters, work.student_parameters, work.row_tokens
     sequences = training.max_steps * training.batch_size * training.gradient_accumulation
     sampled, written = _sampled_share(config) * sequences, config.sampling.max_new_tokens
+    tried = config.sampling.candidates
     reads_teacher = not all(isinstance(loss, SftLoss) for loss in config.losses)
     warmup = config.warmup
     passes = training.max_steps // evaluation.every_steps + 2
@@ -105,7 +108,8 @@ def operations(work: Work) -> float:
     return (
         sequences * length * (6 * student + (2 * teacher if reads_teacher else 0))
         + sampled * written * 2 * student
-        + sampled * config.scrg.rounds * (2 * teacher * length + student * written)
+        + (sampled * tried * (2 * student * written + 2 * teacher * length) if tried > 1 else 0)
+        + sampled * _halves_corrected(config.scrg) * (2 * teacher * length + student * written)
         + work.missing_responses * config.data.max_response_tokens * 2 * teacher
         + passes * (held_out + answers)
         + config.data.dev_rows * length * 2 * teacher
@@ -119,6 +123,11 @@ def disk_bytes(config: DistillConfig, *, student_parameters: int) -> dict[str, i
     kept = config.training.keep_last + 1 + (config.evaluation.select == "best")
     parts = {"student": 4 * student_parameters, "checkpoints": kept * 12 * student_parameters}
     return {**parts, "total": sum(parts.values())}
+
+
+def _halves_corrected(scrg: ScrgConfig) -> float:
+    """How many halves of a response all rounds of correction read and write again."""
+    return 2 - 0.5 ** (scrg.rounds - 1) if scrg.position == "first" else float(scrg.rounds)
 
 
 def _sampled_share(config: DistillConfig) -> float:

@@ -84,6 +84,13 @@ class _Sampling(Settings):
     max_new_tokens: int = Field(128, ge=1, description="Longest response the student may sample.")
     temperature: float = Field(1.0, gt=0, description="[ours] T = 1: samples come from the student itself.")
     top_p: float = Field(1.0, gt=0, le=1, description="[ours] 1: no nucleus cut.")
+    candidates: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description="[ours] Prompts that are tried for each one the student writes for: it answers all, the teacher "
+        "reads along, and those with more disagreement are likelier to be taken.",
+    )
 
 
 class GroundTruthSampling(_Sampling):

@@ -15,13 +15,15 @@ DEFAULT_RECIPE: RecipeName = "mgsr"
 # here are the published ones, or the defaults where the paper leaves them to the reader. A section without a `kind` of
 # its own (`scrg`, `data`) is filled whatever its kind is.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
-    # [ours] phi starts at 0.5, for SCRG never runs while phi is 0; its corrections go on until the teacher agrees with
-    # most of the sequence, where Eq. 3 corrects the token of the largest KL (docs/benchmarks/quality.md has both).
+    # [ours] The teacher writes the responses that the data lacks; a fixed half of the batches is the student's, always
+    # fresh; and its sequences are corrected until the teacher agrees with nearly all of each, where Eq. 3 corrects the
+    # one token of the largest KL. docs/benchmarks/quality.md has these beside the paper's.
     "mgsr": {
-        "summary": "SCRG + DAC-KL + span loss on adaptive off-policy samples.",
+        "summary": "SCRG + DAC-KL + span loss, half of the batches sampled from the student.",
         "paper": "Liu et al., 2026, arXiv 2407.10068",
-        "sampling": {"kind": "adaptive_off_policy", "phi_start": 0.5},
-        "scrg": {"rounds": 3, "position": "first", "teacher_token": "greedy"},
+        "data": {"responses": "given"},
+        "sampling": {"kind": "mixed", "student_fraction": 0.5},
+        "scrg": {"rounds": 12, "position": "first", "teacher_token": "greedy"},
         "losses": [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}],
     },
     "sft": {

@@ -86,8 +86,8 @@ def tiny(args: argparse.Namespace) -> tuple[Plan, Execute, Mapping[str, Any]]:
         steps=args.steps or 300,
         sweep_steps=args.steps or 300,
         seeds=args.seeds or 5,
+        time_seeds=min(args.seeds or 5, 3),
         control_seeds=min(args.seeds or 5, 3),
-        at_equal_time=True,
     )
     lms = {"teacher": world.teacher, "student_start": world.student()}
     about = {

@@ -48,7 +48,7 @@ class Sizes:
     prompts: int = 10_000
     dev_rows: int = 48
     dev_every: int = 50
-    sweep_rows: int = 400
+    sweep_rows: int = 1000
     test_rows: int = 400
     sampled_rows: int = 60
 

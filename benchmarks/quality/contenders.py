@@ -41,51 +41,51 @@ def ours() -> Contender:
 
 def ablations() -> list[Contender]:
     """`mgsr` minus a part. Without DAC-KL the same divergence stands unclipped in its place, so that sampled rows still
-    teach something: what is left out is the clipping."""
+    teach something: what is left out is the clipping. `no_samples` leaves out the student's batches altogether;
+    `hard_prompts` adds a part: prompts are chosen by disagreement."""
     return [
         _scrg("no_scrg", rounds=0),
         _with_losses("no_dac_kl", dac_kl=_unclipped()),
         _with_losses("no_span", span=None),
+        Contender(OURS, "no_samples", {"recipe": OURS, "sampling": {"kind": "ground_truth"}, "scrg": {"rounds": 0}}),
+        _sampling("hard_prompts", candidates=3),
     ]
 
 
 def controls() -> list[Contender]:
     """What the choices inside a part are worth, and the paper's literal form."""
     literal = {"rounds": 1, "position": "largest_kl", "teacher_token": "sample"}
+    literal_mask = {"normalise": "none", "subnet_objective": "minimise", "quantiles": "all"}
+    adaptive = {"kind": "adaptive_off_policy", "phi_start": 0.5}
     return [
         Contender(
             OURS,
             "paper_literal",
             {
                 "recipe": OURS,
+                "sampling": adaptive,
                 "scrg": literal,
-                "losses": _losses(
-                    dac_kl={
-                        **_loss("dac_kl"),
-                        "normalise": "none",
-                        "subnet_objective": "minimise",
-                        "quantiles": "all",
-                    }
-                ),
+                "losses": _losses(dac_kl={**_loss("dac_kl"), **literal_mask}),
             },
         ),
-        _scrg("literal_scrg", **literal),
-        _scrg("one_round", rounds=1),
         _scrg("random_position", position="random"),
-        _scrg("largest_kl_position", position="largest_kl"),
         _scrg("sampled_teacher_token", teacher_token="sample"),
-        _dac("subnet_minimise", subnet_objective="minimise"),
-        _dac("quantiles_all", quantiles="all", density_gain="absolute"),
-        _dac("normalise_none", normalise="none"),
-        _dac("normalise_renorm", normalise="renorm"),
         _with_losses("top_k_mask", dac_kl={"kind": "topk_kl"}),
         _with_losses("top_p_mask", dac_kl={"kind": "topp_kl"}),
+        _dac("normalise_none", normalise="none"),
+        _dac("normalise_renorm", normalise="renorm"),
         Contender(
             OURS, "random_spans", {"recipe": OURS, "losses": _losses(span={**_loss("span"), "chunker": "random"})}
         ),
-        _with_losses("sft_on_samples", sft={"kind": "sft", "rows": "all"}),
         Contender(OURS, "student_responses", {"recipe": OURS, "data": {"responses": "student"}}),
         *(teacher_written(recipe) for recipe in ("kd", "imitkd", "gkd", "distillm")),
+        _dac("quantiles_all", quantiles="all", density_gain="absolute", start_lower=0.05, start_upper=0.95),
+        _dac("subnet_minimise", subnet_objective="minimise"),
+        _scrg("literal_scrg", **literal),
+        _scrg("three_rounds", rounds=3),
+        _scrg("largest_kl_position", position="largest_kl"),
+        Contender(OURS, "adaptive_off_policy", {"recipe": OURS, "sampling": adaptive}),
+        _with_losses("sft_on_samples", sft={"kind": "sft", "rows": "all"}),
     ]
 
 
@@ -100,6 +100,10 @@ def responses_of(contender: Contender) -> str:
         if "responses" in sections.get("data", {}):
             return str(sections["data"]["responses"])
     return "student"
+
+
+def _sampling(variant: str, **changes: Any) -> Contender:
+    return Contender(OURS, variant, {"recipe": OURS, "sampling": {**RECIPES[OURS]["sampling"], **changes}})
 
 
 def _scrg(variant: str, **changes: Any) -> Contender:

@@ -20,8 +20,8 @@ FREE_LABELS = "free_labels"
 
 @dataclass(frozen=True)
 class Plan:
-    """`leaders` compete in every regime; in the first one also at equal time if `at_equal_time`, and with `ablations`
-    and (for `control_seeds` seeds only) `controls` at equal steps."""
+    """`leaders` compete in every regime; in the first one also with `ablations` at equal steps, and for fewer seeds
+    among themselves at equal time (`time_seeds`, 0: not at all) and with `controls` at equal steps."""
 
     scale: str
     regimes: tuple[str, ...]
@@ -32,8 +32,8 @@ class Plan:
     steps: int
     sweep_steps: int
     seeds: int
+    time_seeds: int
     control_seeds: int
-    at_equal_time: bool
 
 
 class Bench:
@@ -67,8 +67,7 @@ class Bench:
         rates = {contender.recipe: self._best_rate(first, contender) for contender in plan.leaders}
         self._at_equal_steps(first, plan.leaders, rates, plan.seeds)
         self._at_equal_steps(first, plan.ablations, rates, plan.seeds)
-        if plan.at_equal_time:
-            self._at_equal_time(first, rates)
+        self._at_equal_time(first, rates)
         for regime in others:
             self._at_equal_steps(regime, plan.leaders, rates, plan.seeds)
         self._at_equal_steps(first, plan.controls, rates, plan.control_seeds)
@@ -89,7 +88,7 @@ class Bench:
             for paid in (True, False)
             for contender, steps in self._steps_of_equal_time(regime, labels_paid=paid)
         ]
-        for seed in range(self._plan.seeds):
+        for seed in range(self._plan.time_seeds):
             for contender, steps in entries:
                 self._run(regime, contender, "time", steps, seed, rates[contender.recipe])
 

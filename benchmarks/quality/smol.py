@@ -67,8 +67,8 @@ def plan_and_execute(
         steps=steps,
         sweep_steps=steps,
         seeds=args.seeds or 3,
+        time_seeds=0,
         control_seeds=0,
-        at_equal_time=False,
     )
     about = {
         "teacher": args.teacher,

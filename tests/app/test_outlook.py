@@ -42,11 +42,19 @@ def test_operations_by_hand() -> None:
 
 def test_sampling_and_correction_by_hand() -> None:
     on_policy = {"kind": "on_policy", "max_new_tokens": 10}
-    plain = make_config(**SECTIONS, sampling=on_policy, scrg={"rounds": 0})
-    corrected = make_config(**SECTIONS, sampling=on_policy, scrg={"rounds": 2})
-    given = make_config(**SECTIONS, sampling={"kind": "ground_truth", "max_new_tokens": 10})
-    assert operations(work(plain)) - operations(work(given)) == 60 * 10 * 2 * 600
-    assert operations(work(corrected)) - operations(work(plain)) == 60 * 2 * (2 * 1000 * 20 + 600 * 10)
+
+    def counted(sampling: dict[str, Any], **scrg: Any) -> float:
+        return operations(work(make_config(**SECTIONS, sampling=sampling, scrg=scrg)))
+
+    given = counted({"kind": "ground_truth", "max_new_tokens": 10})
+    plain = counted(on_policy, rounds=0)
+    assert plain - given == 60 * 10 * 2 * 600
+    half = 60 * (2 * 1000 * 20 + 600 * 10)
+    assert counted(on_policy, rounds=2, position="largest_kl") - plain == 2 * half
+    # the first mismatch of what the round before left: 1 + 1/2 + 1/4 halves, and hardly more however many rounds
+    assert counted(on_policy, rounds=3, position="first") - plain == 1.75 * half
+    assert counted(on_policy, rounds=12, position="first") - plain < 2 * half
+    assert counted({**on_policy, "candidates": 3}, rounds=0) - plain == 60 * 3 * (2 * 600 * 10 + 2 * 1000 * 20)
 
 
 def test_disk_is_the_student_and_all_checkpoints_at_once() -> None:

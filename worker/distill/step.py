@@ -15,9 +15,10 @@ from torch import Tensor
 from app.core.errors import NonFiniteLoss
 from app.core.events import Correction
 from worker.distill.assembly import Assembly
-from worker.distill.data import RowOrder, ground_truth
+from worker.distill.data import Row, RowOrder, ground_truth
 from worker.distill.evaluate import response_states
 from worker.distill.optimization import Optimization
+from worker.distill.prompt_choice import choose_rows
 from worker.distill.rollout import draw_fresh
 from worker.distill.schedule import BatchSchedule, Source
 from worker.distill.timing import Clock
@@ -122,7 +123,7 @@ class Stepper:
         if source == "fresh":
             self.num_fresh += 1
             fresh = draw_fresh(
-                self._rows.take(size),
+                self._prompts(size),
                 teacher=run.teacher,
                 student=run.sampler.lm,
                 config=run.config.scrg,
@@ -141,6 +142,24 @@ class Stepper:
             sequences = self.schedule.buffer.draw(size) if replayed else ground_truth(self._answered.take(size))
             batch = run.batch(sequences)
         return Drawn(batch, source, None, {})
+
+    def _prompts(self, size: int) -> list[Row]:
+        """The rows whose prompts the student writes for."""
+        run = self._run
+        candidates = run.config.sampling.candidates
+        rows = self._rows.take(size * candidates)
+        if candidates == 1:
+            return rows
+        return choose_rows(
+            rows,
+            size,
+            teacher=run.teacher,
+            student=run.sampler.lm,
+            config=run.config.scrg,
+            settings=run.settings,
+            generator=self._generator,
+            clock=self.clock,
+        )
 
     def _backward(self, drawn: Drawn, counts: dict[str, int]) -> dict[str, float]:
         run = self._run

@@ -53,8 +53,8 @@ def quality(world: ClosedWorld, tmp_path_factory: pytest.TempPathFactory) -> dic
         steps=3,
         sweep_steps=2,
         seeds=2,
+        time_seeds=2,
         control_seeds=0,
-        at_equal_time=True,
     )
     records = Records(folder / "records.jsonl", about={})
     done = Bench(plan, records=records, execute=world.execute, say=lambda line: None).all_runs()

@@ -26,8 +26,8 @@ PLAN = Plan(
     steps=100,
     sweep_steps=50,
     seeds=2,
+    time_seeds=2,
     control_seeds=1,
-    at_equal_time=True,
 )
 Key = tuple[str, str, str, str]
 
