@@ -23,12 +23,13 @@ HELP: Mapping[str, str] = {
     "recipe": "Sets sampling, correction and losses, and who writes the responses; change them as you like.",
     "dataset": "Uploaded data sets, newest first.",
     "template": "How a row becomes a prompt.",
-    "responses": "Whose responses are trained on.",
+    "responses": "Whose are trained on.",
     "dev_rows": "Held out to measure on.",
     "every_steps": "Steps between evaluations.",
     "sampling_kind": "Where training sequences come from.",
     "max_new_tokens": "Longest sampled answer.",
     "phi_start": "Share of student batches at the start.",
+    "student_fraction": "Share of student batches.",
     "rounds": "Corrections per sample; 0 is off.",
     "batch_size": "Sequences at a time.",
     "gradient_accumulation": "Batches per step.",
@@ -80,6 +81,7 @@ def _visible(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, bool]:
         "layers": from_teacher,
         "checkpoint": not from_teacher,
         "phi_start": schema.has("sampling.phi_start", kind=values["sampling_kind"]),
+        "student_fraction": schema.has("sampling.student_fraction", kind=values["sampling_kind"]),
     }
 
 

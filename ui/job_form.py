@@ -43,6 +43,7 @@ CONTROLS = (
     Control("sampling_kind", "config.sampling.kind"),
     Control("max_new_tokens", "config.sampling.max_new_tokens"),
     Control("phi_start", "config.sampling.phi_start"),
+    Control("student_fraction", "config.sampling.student_fraction"),
     Control("rounds", "config.scrg.rounds"),
     Control("max_steps", "config.training.max_steps"),
     Control("batch_size", "config.training.batch_size"),
@@ -99,10 +100,12 @@ def with_recipe_defaults(job: Mapping[str, Any], recipe: str, schema: ConfigSche
         **filled["sampling"],
         "max_new_tokens": schema.default("sampling.max_new_tokens", kind=kind),
     }
-    if schema.has("sampling.phi_start", kind=kind):
-        filled["sampling"].setdefault("phi_start", schema.default("sampling.phi_start", kind=kind))
+    for share in ("phi_start", "student_fraction"):
+        if schema.has(f"sampling.{share}", kind=kind):
+            filled["sampling"].setdefault(share, schema.default(f"sampling.{share}", kind=kind))
     if isinstance(filled.get("data"), dict):
-        filled["data"] = {"responses": schema.default("data.responses"), **filled["data"]}
+        responses = filled["data"].get("responses", schema.default("data.responses"))
+        filled["data"] = {**filled["data"], "responses": responses}
     filled["losses"] = [{**loss, "weight": loss.get("weight", 1.0)} for loss in filled["losses"]]
     order = [section for section in SECTIONS if section in filled]
     return {**job, "config": {section: filled[section] for section in [*order, *(filled.keys() - set(order))]}}

@@ -110,7 +110,7 @@ def fill_form(page: Page, *, name: str, teacher: Path, rows: Path, layers: int, 
     chooser.value.set_files(rows)
     expect(page.locator("#data-note")).to_contain_text("48 rows, 48 with a response")
     page.locator("#f-max_new_tokens input").fill("8")
-    page.locator("#f-phi_start input").fill("0.5")
+    page.locator("#f-student_fraction input").fill("0.6")
     page.locator("#f-max_steps input").fill(str(steps))
     page.locator("#f-batch_size input").fill("2")
 
@@ -145,7 +145,7 @@ def test_submit_watch_refresh_and_compare(
     expect(page).to_have_url(re.compile("job=job_"))
     job_id = in_address(page, "job")
     stored = house.get(f"/v1/jobs/{job_id}")["config"]
-    assert (stored["training"]["max_steps"], stored["sampling"]["phi_start"]) == (150, 0.5)
+    assert (stored["training"]["max_steps"], stored["sampling"]["student_fraction"]) == (150, 0.6)
     expect(page.locator("#charts")).to_contain_text("Training losses", timeout=LONG_MS)
 
     page.reload()
@@ -194,7 +194,7 @@ def test_form_and_json_follow_each_other(open_page: Callable[[str], Page]) -> No
     expect(page.locator("#job-json")).to_contain_text('"forward_kl"')
     expect(page.locator("#f-weight-forward_kl input")).to_have_value("1")
     expect(page.locator("#f-weight-span input")).to_have_value("0")
-    expect(page.locator("#f-phi_start")).to_be_hidden()
+    expect(page.locator("#f-student_fraction")).to_be_hidden()
     assert job_json(page)["config"]["training"]["max_steps"] == 77
 
     page.locator("#job-json .cm-content").click()

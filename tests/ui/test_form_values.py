@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from ui import job_form
 from ui.client import FieldProblem
 from ui.config_schema import ConfigSchema
@@ -13,19 +15,16 @@ def test_every_control_has_help(schema: ConfigSchema) -> None:
 
 
 def test_only_the_controls_of_the_chosen_kinds_are_shown(schema: ConfigSchema) -> None:
+    def shown(job: dict[str, Any]) -> dict[str, bool]:
+        return {key: update["visible"] for key, update in visibility(job, schema).items()}
+
     job = job_form.first_job(schema)
-    assert [visibility(job, schema)[key]["visible"] for key in ("layers", "checkpoint", "phi_start")] == [
-        True,
-        False,
-        True,
-    ]
+    assert shown(job) == {"layers": True, "checkpoint": False, "phi_start": False, "student_fraction": True}
     job["config"]["student"] = {"kind": "checkpoint", "model": "x"}
+    job["config"]["sampling"] = {"kind": "adaptive_off_policy"}
+    assert shown(job) == {"layers": False, "checkpoint": True, "phi_start": True, "student_fraction": False}
     job["config"]["sampling"] = {"kind": "on_policy"}
-    assert [visibility(job, schema)[key]["visible"] for key in ("layers", "checkpoint", "phi_start")] == [
-        False,
-        True,
-        False,
-    ]
+    assert shown(job) == {"layers": False, "checkpoint": True, "phi_start": False, "student_fraction": False}
 
 
 def test_updates_show_the_job_and_skip_what_a_control_cannot_show(schema: ConfigSchema) -> None:

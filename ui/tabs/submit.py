@@ -23,9 +23,9 @@ from ui.tabs.submit_actions import Entered
 
 STUDENTS = (("Some of the teacher’s layers", "from_teacher"), ("An existing model", "checkpoint"))
 RESPONSES = {
-    "given": "The data’s; the teacher writes missing ones",
-    "teacher": "The teacher writes all",
-    "student": "The data’s; other rows are prompts alone",
+    "given": "Data’s, else teacher’s",
+    "teacher": "All by the teacher",
+    "student": "Data’s, else none",
 }
 FILE_TYPES = [".jsonl", ".csv", ".parquet"]
 # Gradio's handlers cannot know which side of the tab was edited last; the page's script can.
@@ -118,7 +118,7 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str
                 label="Responses",
                 info=info["responses"],
                 elem_id="f-responses",
-                min_width=200,
+                min_width=120,
             )
             _numbers(parts, info, values, {"dev_rows": "Held-out rows"})
         parts["show_data"] = gr.Button("Show rows, tokens and lengths", size="sm", elem_id="f-show-data")
@@ -132,7 +132,12 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str
             parts,
             info,
             values,
-            {"max_new_tokens": "New tokens", "phi_start": "Student share φ", "rounds": "SCRG rounds"},
+            {
+                "max_new_tokens": "New tokens",
+                "phi_start": "Student share φ",
+                "student_fraction": "Student share",
+                "rounds": "SCRG rounds",
+            },
         )
     with _card("Loss weights", "Every term is a mean; 0 leaves it out."), gr.Row(elem_classes="sh-grid"):
         _numbers(parts, info, values, {WEIGHT + kind: label(kind) for kind in schema.kinds("losses")})
