@@ -120,7 +120,7 @@ def start_job(house: RunningService, teacher: Path, rows: Path, *, steps: int, n
         "teacher": {"model": str(teacher)},
         "student": {"kind": "from_teacher", "layers": 2},
         "data": {"kind": "dataset", "dataset_id": house.upload(rows), "dev_rows": 4, "max_response_tokens": 16},
-        "sampling": {"kind": "adaptive_off_policy", "max_new_tokens": 8},
+        "sampling": {"kind": "adaptive_off_policy", "phi_start": 0.5, "max_new_tokens": 8},
         "training": {"max_steps": steps, "batch_size": 2},
     }
     return house.post("/v1/jobs", json={"name": name, "config": config})["id"]
