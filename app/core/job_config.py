@@ -116,7 +116,13 @@ class AdaptiveOffPolicySampling(_Sampling):
     """DistiLLM's scheme: phi grows when the dev loss rises; fresh samples enter a FIFO replay buffer."""
 
     kind: Literal["adaptive_off_policy"] = "adaptive_off_policy"
-    phi_start: float = Field(0.0, ge=0, le=1, description="Share of batches from the student at the start.")
+    phi_start: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of batches from the student at the start. [ours] DistiLLM starts at 0: nothing is sampled, and "
+        "SCRG has nothing to correct, until the dev loss rises.",
+    )
     phi_step: float = Field(0.1, gt=0, le=1, description="Added to phi when the dev loss rises.")
     dev_loss_margin: float = Field(0.1, ge=0, description="Rise of the dev loss that counts.")
     buffer_size: int = Field(1000, ge=1, description="Sequences in the replay buffer.")

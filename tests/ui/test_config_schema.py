@@ -6,7 +6,7 @@ from ui.config_schema import ConfigSchema
 def test_defaults_by_path_and_kind(schema: ConfigSchema) -> None:
     assert schema.default("recipe") == "mgsr"
     assert schema.default("training.max_steps") == 1000
-    assert schema.default("sampling.phi_start", kind="adaptive_off_policy") == 0.0
+    assert schema.default("sampling.phi_start", kind="adaptive_off_policy") == 0.5
     assert schema.default("student.layers") is None
 
 

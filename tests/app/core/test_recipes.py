@@ -74,3 +74,15 @@ def test_the_input_is_not_changed() -> None:
     with_recipe(raw)
     without_recipe(raw)
     assert raw == {"recipe": "seqkd", "scrg": {}, "data": {"responses": "given"}}
+
+
+def test_distillm_starts_without_samples_whatever_the_default() -> None:
+    config = DistillConfig.model_validate({**MINIMAL, "recipe": "distillm"})
+    assert config.sampling.model_dump()["phi_start"] == 0
+
+
+def test_the_paper_s_host_has_something_to_correct() -> None:
+    """A job that says `adaptive_off_policy` and no more gets samples from its first step on."""
+    config = DistillConfig.model_validate({**MINIMAL, "sampling": {"kind": "adaptive_off_policy"}})
+    assert config.sampling.model_dump()["phi_start"] > 0
+    assert config.scrg.rounds > 0
