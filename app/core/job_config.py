@@ -120,8 +120,8 @@ class AdaptiveOffPolicySampling(_Sampling):
         0.5,
         ge=0,
         le=1,
-        description="Share of batches from the student at the start. [ours] DistiLLM starts at 0: nothing is sampled, and "
-        "SCRG has nothing to correct, until the dev loss rises.",
+        description="Share of batches from the student at the start. [ours] DistiLLM starts at 0: nothing is sampled "
+        "(and SCRG has nothing to correct) until the dev loss rises.",
     )
     phi_step: float = Field(0.1, gt=0, le=1, description="Added to phi when the dev loss rises.")
     dev_loss_margin: float = Field(0.1, ge=0, description="Rise of the dev loss that counts.")
