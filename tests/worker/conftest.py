@@ -16,8 +16,11 @@ from app.core.job_config import DistillConfig
 from app.core.storage import ArtifactStore
 from tests.tiny_models import make_tiny_model, never_ending
 from tests.worker.comparing import NOW
+from tests.worker.training import Course, House, student_hash, training_events
 from worker.comparisons import ComparisonRunner
 from worker.distill.compare import ModelCache
+from worker.jobs import JobRunner
+from worker.training import train_here
 
 
 @pytest.fixture
@@ -85,3 +88,23 @@ def long_pair(sessions: sessionmaker[Session], tmp_path: Path) -> Sequence[str]:
             ).id
             for seed in (1, 2)
         ]
+
+
+@pytest.fixture
+def job_runner(sessions: sessionmaker[Session], store: ArtifactStore, tmp_path: Path) -> JobRunner:
+    """Trains in this process, which is faster; test_training_process.py tests the one of its own."""
+    work_folder = tmp_path / "work"
+    return JobRunner(sessions=sessions, store=store, work_folder=work_folder, heartbeat_s=0.05, train=train_here)
+
+
+@pytest.fixture
+def house(sessions: sessionmaker[Session], store: ArtifactStore, tiny_teacher: Path, tiny_rows: Path) -> House:
+    return House(sessions, store, tiny_teacher, tiny_rows)
+
+
+@pytest.fixture
+def reference(job_runner: JobRunner, house: House) -> Course:
+    """What a run of eight steps says and makes when nothing happens to it."""
+    job_id = house.submit(max_steps=8)
+    job_runner.run_next(worker="w")
+    return training_events(house, job_id), student_hash(house, job_id)
