@@ -104,14 +104,14 @@ class Bench:
             yield replace(contender, variant=variant), round(self._plan.steps * one / other)
 
     def _best_rate(self, regime: str, contender: Contender) -> float:
-        """The learning rate with the best dev measure; the smaller one of equals."""
+        """The learning rate with the best dev measure; of equals the one with the lower KL, then the smaller one."""
         rates = self._plan.learning_rates
         if len(rates) == 1:
             return rates[0]
         found = {}
         for rate in sorted(rates):
             measured = self._run(regime, contender, "sweep", self._plan.sweep_steps, 0, rate)
-            found[rate] = measured[SWEEP_MEASURE] if measured else -1.0
+            found[rate] = (measured[SWEEP_MEASURE], -measured.get("eval/kl_ts", 0.0)) if measured else (-1.0, 0.0)
         return max(found, key=found.__getitem__)
 
     def _recorded(self, regime: str, contender: Contender) -> Mapping[str, Any] | None:

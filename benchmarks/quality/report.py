@@ -143,12 +143,12 @@ def _draw_masks(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
     axes.set_ylim(-0.02, 1.02)
     axes.grid(alpha=0.3)
     if curves:
-        axes.legend(fontsize="small")
+        axes.legend(fontsize="x-small")
 
 
 def _most_telling(curves: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The default's mask, and the literal sub-network's beside it."""
-    wanted = ("default", "subnet_minimise")
+    """The default's mask, and beside it that of quantiles of all mass, and the literal sub-network's."""
+    wanted = ("default", "quantiles_all", "subnet_minimise")
     first = [next((c for c in curves if c["variant"] == variant), None) for variant in wanted]
     return [curve for curve in first if curve]
 

@@ -87,6 +87,20 @@ def test_rates_come_from_the_sweep_and_steps_from_the_time(tmp_path: Path) -> No
     assert all(run.steps == 50 for run in executed.runs if run.budget == "sweep")
 
 
+@pytest.mark.parametrize(("divergence", "chosen"), [((0.2, 0.1), 2e-3), ((0.1, 0.2), 1e-3), ((0.1, 0.1), 1e-3)])
+def test_of_rates_that_are_as_good_the_lower_divergence_decides(
+    tmp_path: Path, divergence: tuple[float, float], chosen: float
+) -> None:
+    by_rate = dict(zip(PLAN.learning_rates, divergence, strict=True))
+
+    def execute(run: Run) -> Mapping[str, Any]:
+        return {"seconds": 1.0, "eval/exact_match": 0.5, "eval/kl_ts": by_rate[run.learning_rate]}
+
+    records = Records(tmp_path / "records.jsonl", about={})
+    done = Bench(PLAN, records=records, execute=execute, say=lambda line: None).all_runs()
+    assert {record["learning_rate"] for record in done if record["budget"] != "sweep"} == {chosen}
+
+
 def test_the_runs_of_mgsr_serve_both_budgets(tmp_path: Path) -> None:
     executed = Executed()
     make(tmp_path, executed)
