@@ -36,6 +36,7 @@ CONFIG = {
 }
 # Few points (evaluations) are shown as points, or a lone one would be invisible.
 MARKERS_BELOW = 40
+FEW_STEPS = 7
 
 
 def plotly_script() -> Path:
@@ -132,9 +133,12 @@ def figure(chart: Chart, lines: Sequence[Line], *, revision: str) -> dict[str, A
     many_metrics = len({line.metric_index for line in lines}) > 1
     many_runs = len({line.run_index for line in lines}) > 1
     traces = [_trace(chart, line, many_metrics=many_metrics, many_runs=many_runs) for line in lines]
+    layout = _layout(chart, many=len(traces) > 1, revision=revision)
+    if max((x for trace in traces for x in trace["x"]), default=0) <= FEW_STEPS:
+        layout["xaxis"]["dtick"] = 1  # there is no step 0.5
     return {
         "data": traces,
-        "layout": _layout(chart, many=len(traces) > 1, revision=revision),
+        "layout": layout,
         "config": CONFIG,
         "file": f"{revision}-{chart.key}",
     }
@@ -180,6 +184,7 @@ def _trace(chart: Chart, line: Line, *, many_metrics: bool, many_runs: bool) -> 
         "y": [value / chart.divide_by for _, value in points],
         "mode": "lines+markers" if len(points) < MARKERS_BELOW and not chart.stacked else "lines",
         "marker": {"size": 5},
+        "cliponaxis": False,  # a point of step 0 stands on the axis
         "line": {"color": colour, "width": 2.4 if is_total else 1.8},
         "hovertemplate": "%{y:.4~g}",
     }

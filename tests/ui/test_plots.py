@@ -37,6 +37,15 @@ def test_points_are_in_the_figure_and_colour_is_not_the_only_sign() -> None:
     assert first["line"]["dash"] != second["line"]["dash"]
 
 
+def test_few_steps_are_counted_whole() -> None:
+    def last(step: int) -> dict[str, object]:
+        series = [Series(name="eval/loss", points=[(0, 1.0), (step, 0.5)])]
+        axis: dict[str, object] = figure(CHARTS[0], lines(run(series=series)), revision="job_1")["layout"]["xaxis"]
+        return axis
+
+    assert (last(0).get("dtick"), last(3).get("dtick"), last(100).get("dtick")) == (1, 1, None)
+
+
 def test_the_readers_zoom_lasts_as_long_as_the_job() -> None:
     layouts = [figure(CHARTS[0], lines(), revision=job)["layout"]["uirevision"] for job in ("job_1", "job_1", "job_2")]
     assert layouts[0] == layouts[1] != layouts[2]

@@ -15,7 +15,6 @@ from app.core.schemas import CheckpointOut
 from ui.client import ApiProblem, StillhouseClient
 from ui.model_names import list_of_models
 from ui.page import QUIET, Page, named, raw_html
-from ui.text import size
 from ui.views import problems
 from ui.views.pieces import callout
 
@@ -35,7 +34,7 @@ def list_jobs(api: StillhouseClient, job_id: str) -> dict[str, Any]:
             found.insert(0, api.job(job_id))
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    choices = [(f"{job.name} ({job.id[-6:]})", job.id) for job in found]
+    choices = [(f"{job.name} · {job.id[-6:]}", job.id) for job in found]
     chosen = job_id or next((job.id for job in found), None)
     return {"job": gr.update(choices=choices, value=chosen)} | list_steps(api, chosen)
 
@@ -55,8 +54,7 @@ def list_steps(api: StillhouseClient, job_id: str | None) -> dict[str, Any]:
 
 
 def _label(checkpoint: CheckpointOut) -> str:
-    best = ", the best so far" if checkpoint.best else ""
-    return f"Step {checkpoint.step:,} ({size(checkpoint.bytes)}{best})"
+    return f"{checkpoint.step:,}" + (" · the best" if checkpoint.best else "")
 
 
 def add(api: StillhouseClient, chosen: Sequence[str], pane: str | None) -> dict[str, Any]:
@@ -79,7 +77,7 @@ def build(page: Page, *, models: gr.Dropdown) -> None:
         with gr.Row():
             parts["job"] = gr.Dropdown([], label="Job", elem_id="checkpoint-job", min_width=160)
             parts["step"] = gr.Dropdown([], label="After step", elem_id="checkpoint-step", min_width=160)
-        go = gr.Button("Add to the models", elem_id="checkpoint-add", min_width=120)
+        go = gr.Button("Add to the models", size="sm", elem_id="checkpoint-add", min_width=120)
         parts["note"] = raw_html(HELP, elem_id="checkpoint-note")
     outputs = list(parts.values())
 

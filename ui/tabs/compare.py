@@ -41,7 +41,7 @@ def build(page: Page) -> None:
         divergence.build(page, ended=parts["ended"])
         batch.build(page, models=parts["models"])
         past.build(page, ended=parts["ended"])
-    parts["timer"] = gr.Timer(POLL_S, active=False)
+    parts |= {"timer": gr.Timer(POLL_S, active=False), "listed_for": gr.State("")}
     _wire(page, parts)
     _wire_votes(page, parts, buttons)
 
@@ -104,13 +104,10 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
 
     def opened(request: gr.Request) -> dict[Any, Any]:
         query = dict(request.query_params)
-        if query.get("cmp"):
-            return at(actions.restore(page.api, query["cmp"]))
-        return at(actions.list_models(page.api, query.get("job", ""), [], select=True))
+        return at(actions.open_at(page.api, query.get("job", ""), query.get("cmp", "")))
 
-    def job_chosen(job_id: str, comparison_id: str, model_ids: list[str]) -> dict[Any, Any]:
-        just_opened = bool(comparison_id) and not model_ids
-        return at({} if just_opened else actions.list_models(page.api, job_id, model_ids, select=True))
+    def job_chosen(job_id: str, listed_for: str) -> dict[Any, Any]:
+        return at(actions.choose_job(page.api, job_id, listed_for))
 
     outputs = list(parts.values())
     settings = [parts[name] for name in actions.SETTINGS]
@@ -121,7 +118,7 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
     asked = [page.comparison_id.change, parts["timer"].tick]
     gr.on(asked, lambda one: at(actions.show(page.api, one)), page.comparison_id, outputs, **QUIET)
     page.blocks.load(opened, None, outputs, **QUIET)
-    page.job_id.change(job_chosen, [page.job_id, page.comparison_id, parts["models"]], outputs, **QUIET)
+    page.job_id.change(job_chosen, [page.job_id, parts["listed_for"]], outputs, **QUIET)
     page.chosen_models.change(
         lambda ids: at(actions.take(page.api, ids)) | {page.chosen_models: ""},
         page.chosen_models,

@@ -60,6 +60,18 @@ def list_models(api: StillhouseClient, job_id: str, chosen: Sequence[str], *, se
     return {"models": gr.update(choices=list_of_models(list(known.values()), chosen))}
 
 
+def open_at(api: StillhouseClient, job_id: str, comparison_id: str) -> dict[str, Any]:
+    """What the address opens with: the comparison in it with its own models, else the models of the job in it."""
+    asked = restore(api, comparison_id) if comparison_id else list_models(api, job_id, [], select=True)
+    return asked | {"listed_for": job_id}
+
+
+def choose_job(api: StillhouseClient, job_id: str, listed_for: str) -> dict[str, Any]:
+    """The models of a job that the reader chose under Progress. The address's own job is none: with it, the page was
+    opened, and `open_at` knows better."""
+    return {} if job_id == listed_for else list_models(api, job_id, [], select=True) | {"listed_for": job_id}
+
+
 def _choice(models: Sequence[ModelOut], chosen: Sequence[str]) -> dict[str, Any]:
     """The list of models with those chosen that are there; whether a checkpoint still is, the API says when asked."""
     there = {model.id for model in models}

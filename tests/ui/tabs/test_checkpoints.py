@@ -11,11 +11,7 @@ SETTINGS = {"max_new_tokens": 16, "temperature": 0.0, "top_p": 1.0, "seed": 0, "
 def test_the_jobs_best_checkpoint_is_offered(api: StillhouseClient, seeded: SeededService) -> None:
     found = checkpoints.list_jobs(api, seeded.ids.succeeded)
     assert found["job"]["value"] == seeded.ids.succeeded
-    assert [label for label, _ in found["step"]["choices"]] == [
-        "Step 100 (243.1 MiB)",
-        "Step 80 (243.1 MiB, the best so far)",
-        "Step 60 (243.1 MiB)",
-    ]
+    assert [label for label, _ in found["step"]["choices"]] == ["100", "80 · the best", "60"]
     assert found["step"]["value"] == f"{seeded.ids.succeeded}@80"
 
 

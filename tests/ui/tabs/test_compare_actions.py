@@ -85,6 +85,21 @@ def test_controls_come_back_from_the_stored_request(api: StillhouseClient, seede
     assert len(restored["models"]["value"]) == 3
 
 
+def test_an_address_with_job_and_comparison_shows_the_comparisons_models(
+    api: StillhouseClient, seeded: SeededService, three: list[str]
+) -> None:
+    """Whichever of the two is told first; and the job's, once the reader chooses another one, or that one again."""
+    job, other = seeded.ids.succeeded, seeded.ids.running
+    asked = list(api.comparison(seeded.ids.checkpointed).request.model_ids)
+    opened = actions.open_at(api, job, seeded.ids.checkpointed)
+    assert opened["models"]["value"] == asked != three
+    assert actions.choose_job(api, job, opened["listed_for"]) == {}
+    chosen = actions.choose_job(api, other, opened["listed_for"])
+    assert chosen["models"]["value"] == actions.models_of(api.job(other))
+    assert actions.choose_job(api, job, chosen["listed_for"])["models"]["value"] == three
+    assert actions.open_at(api, job, "")["models"]["value"] == three
+
+
 def test_a_blind_comparison_is_of_two_and_says_nothing_before_the_vote(
     api: StillhouseClient, nobody: StillhouseClient, three: list[str]
 ) -> None:
