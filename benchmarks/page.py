@@ -2,13 +2,16 @@
 
 Real API and page processes on SQLite, real Chromium, a new browser profile each time. Asks for the first page while the
 service is empty, then for the list and a long job's curves when there are years of jobs. Prints JSON: seconds from the
-address being typed until the named thing can be seen (and, for the form, written in).
+address being typed until the named thing can be seen (and, for the form, written in), and what processor time API, page
+process and browser spent on it, which other work on the machine changes far less; its load average says how much there
+was.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -17,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.load.fill import CURVES, Filled, fill
@@ -70,17 +74,42 @@ def fill_up(house: RunningService, home: Path, *, jobs: int, steps: int) -> Fill
 
 
 def opened(browser: Browser, house: RunningService, query: str, seen: str, *, rounds: int) -> Mapping[str, Any]:
-    """Median and slowest seconds until `seen` is there, over so many new browser profiles."""
-    seconds = []
+    """Median and slowest seconds until `seen` is there, over so many new browser profiles, with the median processor
+    time of each side and the machine's load."""
+    seconds, spent = [], []
     for _ in range(rounds):
+        before = _processor_s(house)
         context = browser.new_context(viewport={"width": 1440, "height": 900})
         page = context.new_page()
         started = time.perf_counter()
         page.goto(f"http://127.0.0.1:{house.settings.ui_port}/{query}", wait_until="commit")
         page.locator(seen).first.wait_for(timeout=120_000)
         seconds.append(time.perf_counter() - started)
+        after = _processor_s(house)
+        spent.append({side: after[side] - before[side] for side in before})
         context.close()
-    return {"median_s": round(statistics.median(seconds), 2), "slowest_s": round(max(seconds), 2)}
+    return {
+        "median_s": round(statistics.median(seconds), 2),
+        "slowest_s": round(max(seconds), 2),
+        "processor_s": {side: round(statistics.median(one[side] for one in spent), 2) for side in spent[0]},
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def _processor_s(house: RunningService) -> dict[str, float]:
+    """Processor seconds so far of the service's processes, and of every browser process of this program."""
+    roots = {name: psutil.Process(pid) for name, pid in house.supervisor.pids().items()}
+    of = {name: [root, *root.children(recursive=True)] for name, root in roots.items()}
+    of["browser"] = [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+    return {side: sum(map(_spent, processes)) for side, processes in of.items()}
+
+
+def _spent(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system
 
 
 if __name__ == "__main__":
