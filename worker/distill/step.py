@@ -77,6 +77,10 @@ class Stepper:
 
     def take(self, step: int) -> StepTaken:
         """Step number `step`, counted from 1. Raises NothingToLearn, and NonFiniteLoss before the weights move."""
+        with self.clock.rest("idle"):
+            return self._take(step)
+
+    def _take(self, step: int) -> StepTaken:
         start = time.perf_counter()
         window = [self._draw(step) for _ in range(self._run.config.training.gradient_accumulation)]
         counts = self._run.objective.counts([drawn.batch for drawn in window])

@@ -25,6 +25,17 @@ class Clock:
         finally:
             self._seconds[section] = self._seconds.get(section, 0.0) + time.perf_counter() - start
 
+    @contextmanager
+    def rest(self, section: str) -> Iterator[None]:
+        """Charges to `section` what passes inside and is charged to no other."""
+        start, before = time.perf_counter(), sum(self._seconds.values())
+        try:
+            yield
+        finally:
+            elsewhere = sum(self._seconds.values()) - before
+            rest = max(0.0, time.perf_counter() - start - elsewhere)
+            self._seconds[section] = self._seconds.get(section, 0.0) + rest
+
     def take(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, {}
         return taken
