@@ -1,6 +1,6 @@
 """`make bench-speed`: every row of the table, written to benchmarks/results/speed.json and docs/benchmarks/speed.md.
 
-    python -m benchmarks.speed [--rows losses scrg steps memory] [--repeat 5] [--folder DIR]
+    python -m benchmarks.speed [--rows losses scrg steps memory liger] [--repeat 5] [--folder DIR]
 
 Rows that are not asked for keep what an earlier run on the same machine found.
 """
@@ -12,6 +12,7 @@ import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from benchmarks.machine import describe
 from benchmarks.speed.report import page
@@ -32,15 +33,18 @@ def main() -> None:
     machine = describe(packages=("torch", "transformers", "trl", "liger-kernel")) | {"threads": "1"}
     known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"machine": machine, "rows": []}
     rows = {found["row"]: found for found in known["rows"]} if known["machine"] == machine else {}
-    for group in args.rows:
-        for found in GROUPS[group](plan):
-            rows[found.row] = asdict(found)
-            print(found, flush=True)
-        report = {"machine": machine, "rows": list(rows.values())}
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(page(report), encoding="utf-8")
+    for found in (found for group in args.rows for found in GROUPS[group](plan)):
+        print(found, flush=True)
+        rows[found.row] = asdict(found)
+        _write({"machine": machine, "rows": list(rows.values())})
+
+
+def _write(report: dict[str, Any]) -> None:
+    """After every row, since one may take minutes."""
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(report), encoding="utf-8")
 
 
 if __name__ == "__main__":

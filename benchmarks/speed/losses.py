@@ -22,10 +22,12 @@ from benchmarks.speed.meter import peak_of
 from benchmarks.speed.models import Work
 from worker.distill.allocator import keep_freed_memory
 from worker.distill.assembly import LOGITS_PER_CHUNK
+from worker.distill.data import Row
 from worker.distill.generate import SamplingSettings, sample
 from worker.distill.models import SplitModel, load_model
 from worker.distill.objective import Objective
-from worker.distill.scrg import read_with_teacher, revise
+from worker.distill.rollout import draw_fresh
+from worker.distill.timing import Clock
 
 BIG_VOCABULARY = 151_936
 Pair = tuple[float, float]
@@ -81,9 +83,12 @@ def against_liger(
     return {"processor s": (medians["ours"], medians["liger"]), "MiB": (peaks["ours"], peaks["liger"])}
 
 
-def scrg_over_generation(work: Work, *, batch: int, repeat: int) -> Pair:
-    """Processor seconds of one SCRG round (scoring, the new tails, the teacher's reading of them) and of the sampling
-    before it. The teacher's first pass is neither's: the loss needs it without SCRG too."""
+def scrg_over_generation(work: Work, *, batch: int, repeat: int, config: ScrgConfig) -> Pair:
+    """Processor seconds that SCRG adds to a fresh batch, and those of sampling it.
+
+    What is added is the difference between drawing a batch with SCRG and without, with the same random numbers: the
+    teacher's pass, which the loss needs without SCRG too, is in both.
+    """
     torch.set_num_threads(1)
     keep_freed_memory()
     tokenizer = AutoTokenizer.from_pretrained(work.teacher)
@@ -92,22 +97,39 @@ def scrg_over_generation(work: Work, *, batch: int, repeat: int) -> Pair:
         for name in (work.teacher, work.student)
     ]
     teacher, student = (SplitModel(model, vocabulary_size=len(tokenizer)) for model in models)
-    prompts = [
-        tuple(tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"])
-        for prompt in work.prompts[:batch]
+    rows = [
+        Row(i, "", tuple(tokenizer.apply_chat_template(prompt, add_generation_prompt=True)["input_ids"]), None, None)
+        for i, prompt in enumerate(work.prompts[:batch], start=1)
     ]
     settings = SamplingSettings(
         max_new_tokens=work.new_tokens, temperature=1, top_p=1, eos_ids=frozenset(), pad_id=0, ignore_eos=True
     )
-    generator = torch.Generator().manual_seed(0)
-    times: list[Pair] = []
-    for _ in range(repeat + 1):
-        start = time.process_time()
-        state = sample(student, prompts, settings=settings, generator=generator)
-        sampled = time.process_time()
-        reading = read_with_teacher(teacher, state, settings=settings)
-        read = time.process_time()
-        revise(teacher, student, state, config=ScrgConfig(), settings=settings, generator=generator, reading=reading)
-        times.append((time.process_time() - read, sampled - start))
-    scrg, generation = zip(*times[1:], strict=True)
-    return statistics.median(scrg), statistics.median(generation)
+
+    def fresh(scrg: ScrgConfig, generator: torch.Generator) -> None:
+        draw_fresh(
+            rows,
+            teacher=teacher,
+            student=student,
+            config=scrg,
+            settings=settings,
+            generator=generator,
+            tokenizer=tokenizer,
+            clock=Clock(),
+        )
+
+    def sampled(generator: torch.Generator) -> None:
+        sample(student, [row.prompt_ids for row in rows], settings=settings, generator=generator)
+
+    ways = (sampled, partial(fresh, config.model_copy(update={"rounds": 0})), partial(fresh, config))
+    times = [[_seconds(way, seed) for way in ways] for seed in range(repeat + 1)][1:]
+    return (
+        statistics.median(revised - plain for _, plain, revised in times),
+        statistics.median(generation for generation, _, _ in times),
+    )
+
+
+def _seconds(way: Callable[[torch.Generator], None], seed: int) -> float:
+    generator = torch.Generator().manual_seed(seed)
+    start = time.process_time()
+    way(generator)
+    return time.process_time() - start

@@ -97,21 +97,21 @@ def smollm(folder: Path, *, layers: int, prompt_tokens: int = 82, new_tokens: in
 
 
 def big_vocabulary(
-    folder: Path,
-    *,
-    like: str,
-    vocabulary: int,
-    width: int = 256,
-    layers: int = 4,
-    prompt_tokens: int,
-    new_tokens: int,
-    count: int = 24,
+    folder: Path, *, like: str, vocabulary: int, prompt_tokens: int, new_tokens: int, count: int = 24
 ) -> Work:
     """Two random Llamas with a small body and `vocabulary` classes; the tokenizer is that of the folder `like`."""
     tokenizer = AutoTokenizer.from_pretrained(like)
-    names = []
-    for name, seed in (("teacher", 0), ("student", 1)):
-        path = folder / f"{name}-v{vocabulary}-{width}x{layers}"
+    teacher, student = random_pair(folder, tokenizer, vocabulary=vocabulary, width=256, layers=4)
+    rows, prompts, responses = make_rows(
+        folder, tokenizer, prompt_tokens=prompt_tokens, new_tokens=new_tokens, count=count
+    )
+    return Work(teacher, student, rows, prompts, responses, new_tokens)
+
+
+def random_pair(folder: Path, tokenizer: Any, *, vocabulary: int, width: int, layers: int) -> tuple[str, str]:
+    """Folders of a teacher and a student of the same shape and with different random weights."""
+    teacher, student = (folder / f"{name}-v{vocabulary}-{width}x{layers}" for name in ("teacher", "student"))
+    for seed, path in enumerate((teacher, student)):
         if not (path / "config.json").exists():
             torch.manual_seed(seed)
             config = LlamaConfig(
@@ -128,8 +128,4 @@ def big_vocabulary(
                 eos_token_id=tokenizer.eos_token_id,
             )
             _save(LlamaForCausalLM(config), tokenizer, path)
-        names.append(str(path))
-    rows, prompts, responses = make_rows(
-        folder, tokenizer, prompt_tokens=prompt_tokens, new_tokens=new_tokens, count=count
-    )
-    return Work(names[0], names[1], rows, prompts, responses, new_tokens)
+    return str(teacher), str(student)

@@ -6,11 +6,12 @@ Knows how arms and losses are compared. Does not know how results are written.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.core.job_config import ScrgConfig
 from benchmarks.speed import losses, ours, peer
 from benchmarks.speed.meter import Arm, Cost
 from benchmarks.speed.models import Work, big_vocabulary, smollm
@@ -21,6 +22,9 @@ ON_POLICY, GROUND_TRUTH = {"kind": "on_policy"}, {"kind": "ground_truth"}
 # `mgsr` in the middle of its schedule: phi 0.5, a full buffer, averaged over a run's steps. A step is fresh with
 # probability phi (1 - step / steps), replayed with the rest of phi, else from the data.
 SHARES = {"fresh": 0.25, "replay": 0.25, "ground_truth": 0.5}
+
+# What the engine does from one of its events to the next, before it trains.
+START = {"loading": "reading, checking and loading", "started": "the first evaluation"}
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def step_rows(plan: Plan) -> list[Row]:
     specs: dict[str, tuple[Callable[..., None], Any]] = {
         "forward_kl": (ours.run, our_config(work, terms=FORWARD_KL, sampling=ON_POLICY, rounds=0, batch=plan.batch)),
         "fresh": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.batch)),
+        "recipe": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=3, batch=plan.batch)),
         "ground_truth": (ours.run, our_config(work, terms=MGSR, sampling=GROUND_TRUTH, rounds=1, batch=plan.batch)),
         "peer": (peer.run, peer_spec(work, batch=plan.batch)),
     }
@@ -111,39 +116,42 @@ def step_rows(plan: Plan) -> list[Row]:
     tokens = {name: statistics.mean(cost.tokens for cost in found) for name, found in costs.items()}
     per_token = {name: 1000 * median[name] / tokens[name] for name in median}
     # A replayed batch costs what a batch from the data costs: sequences that are there, one pass of each model.
-    mixed = SHARES["fresh"] * per_token["fresh"] + (1 - SHARES["fresh"]) * per_token["ground_truth"]
-    phases = arms["fresh"].ready["phases"]
+    mixed = SHARES["fresh"] * per_token["recipe"] + (1 - SHARES["fresh"]) * per_token["ground_truth"]
     unit, runs = "processor s per step", plan.repeat
     return [
         row("plain on-policy forward KL", median["forward_kl"], median["peer"], unit, 0.5, runs),
         row("mgsr step on fresh samples, 1 SCRG round", median["fresh"], median["peer"], unit, 0.75, runs),
+        row("mgsr step on fresh samples, the recipe's 3 rounds", median["recipe"], median["peer"], unit, 0.75, runs),
         row("mgsr with schedule and buffer, per token", mixed, per_token["peer"], "processor ms per token", 0.4, runs),
-        row("start of a job to its first step", phases["training"], None, "processor s", None, 1),
+        *start_rows(arms["fresh"].ready["phases"]),
     ]
 
 
-def memory_rows(plan: Plan) -> list[Row]:
+def start_rows(phases: Mapping[str, float]) -> list[Row]:
+    """Where the time goes before the first step: `phases` has the processor seconds at which each phase began."""
+    began = [*phases.items()]
+    ends = [second for _, second in began[1:]]
+    whole = row("start of a job to its first step", phases["training"], None, "processor s", None, 1)
+    parts = [
+        row(f"start of a job: {START.get(name, name)}", end - start, None, "processor s", None, 1)
+        for (name, start), end in zip(began, ends, strict=False)
+    ]
+    return [whole, *parts]
+
+
+def memory_rows(plan: Plan) -> Iterator[Row]:
     """Peak of what one step allocates above the loaded models and the optimizer's state."""
-    found = []
     small = smollm(plan.folder, layers=plan.layers)
     works = [(49_152, small)]
     for vocabulary in plan.vocabularies:
         size = {"vocabulary": vocabulary, "prompt_tokens": 82, "new_tokens": 64}
         works.append((vocabulary, big_vocabulary(plan.folder, like=small.teacher, **size)))
     for vocabulary, work in works:
-        mine = our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.memory_batch)
-        peaks = {
-            name: peak(engine, spec)
-            for name, engine, spec in (
-                ("ours", ours.run, mine),
-                ("distillation", peer.run, peer_spec(work, batch=plan.memory_batch)),
-                ("gkd", peer.run, peer_spec(work, batch=plan.memory_batch, trainer="gkd")),
-            )
-        }
+        mine = peak(ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=3, batch=plan.memory_batch))
         for trainer, target in (("distillation", 0.5), ("gkd", 0.25)):
+            theirs = peak(peer.run, peer_spec(work, batch=plan.memory_batch, trainer=trainer))
             name = f"peak memory of a step, batch {plan.memory_batch}, V {vocabulary:,}, against {trainer}"
-            found.append(row(name, peaks["ours"], peaks[trainer], "MiB", target, 1))
-    return found
+            yield row(name, mine, theirs, "MiB", target, 1)
 
 
 def peak(engine: Callable[..., None], spec: Any) -> float:
@@ -155,28 +163,39 @@ def peak(engine: Callable[..., None], spec: Any) -> float:
 
 
 def loss_rows(plan: Plan) -> list[Row]:
-    """The losses alone, on the same hidden states: ours against plain forward KL, and against Liger's."""
+    """The losses alone, on the same hidden states, against plain forward KL."""
     seconds, mib = losses.over_forward_kl(repeat=plan.repeat)
-    found = [
+    return [
         row("DAC-KL + span over forward KL, time", *seconds, "processor s", 1.3, plan.repeat),
         row("DAC-KL + span over forward KL, peak memory", *mib, "MiB", 1.0, 1),
     ]
+
+
+def liger_rows(plan: Plan) -> Iterator[Row]:
+    """Our chunked loss against Liger's; beyond 4,096 tokens, where a run takes minutes, once."""
     for positions in plan.loss_positions:
-        for unit, pair in losses.against_liger(positions=positions, repeat=max(2, plan.repeat // 2)).items():
+        runs = plan.repeat if positions <= 4096 else 1
+        for unit, pair in losses.against_liger(positions=positions, repeat=runs).items():
             name = f"chunked JSD against Liger's, {positions:,} tokens, V 151,936, {unit}"
-            found.append(row(name, *pair, unit, 1.0, max(2, plan.repeat // 2)))
-    return found
+            yield row(name, *pair, unit, 1.0, runs if unit == "processor s" else 1)
 
 
-def scrg_rows(plan: Plan) -> list[Row]:
+def scrg_rows(plan: Plan) -> Iterator[Row]:
     work = smollm(plan.folder, layers=plan.layers)
-    scrg, generation = losses.scrg_over_generation(work, batch=plan.batch, repeat=plan.repeat)
-    return [row("one SCRG round over the generation before it", scrg, generation, "processor s", 0.6, plan.repeat)]
+    rule = {"position": "first", "teacher_token": "greedy"}
+    for name, config, target in (
+        ("one SCRG round over the generation before it", ScrgConfig(**rule), 0.6),
+        ("the recipe's three SCRG rounds over the generation", ScrgConfig(**rule, rounds=3), None),
+        ("one SCRG round at the largest KL over the generation before it", ScrgConfig(), 0.6),
+    ):
+        pair = losses.scrg_over_generation(work, batch=plan.batch, repeat=plan.repeat, config=config)
+        yield row(name, *pair, "processor s", target, plan.repeat)
 
 
-GROUPS: dict[str, Callable[[Plan], list[Row]]] = {
+GROUPS: dict[str, Callable[[Plan], Iterable[Row]]] = {
     "losses": loss_rows,
     "scrg": scrg_rows,
     "steps": step_rows,
     "memory": memory_rows,
+    "liger": liger_rows,
 }

@@ -7,32 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from app.core.errors import Cancelled
 from app.core.job_config import DistillConfig
 from benchmarks.speed.report import page
-from worker.distill import assembly, scrg
+from tests.benchmarks.speed.watching import Widest
+from worker.distill import assembly, read_along, scrg
 from worker.distill.trainer import distill
 
 VOCABULARY = 320
-HEAD = (32, VOCABULARY)  # the head's weight and its gradient, turned over
 POSITIONS = 6  # of one slice
 BATCH = 4
-
-
-class Widest(TorchDispatchMode):
-    """Remembers how many rows of V numbers the largest result of any operation had, backward passes included."""
-
-    rows = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor) and tensor.shape[-1:] == HEAD[1:] and tensor.shape != HEAD:
-                self.rows = max(self.rows, tensor.numel() // VOCABULARY)
-        return result
 
 
 @pytest.mark.parametrize("logits", ["chunked", "whole"])
@@ -40,6 +25,7 @@ def test_no_tensor_holds_all_positions_and_the_vocabulary(
     tiny_teacher: Path, tiny_rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits: str
 ) -> None:
     monkeypatch.setitem(assembly.LOGITS_PER_CHUNK, "cpu", POSITIONS * VOCABULARY)
+    monkeypatch.setattr(read_along, "SCORED_LOGITS", POSITIONS * VOCABULARY)
     score = getattr(scrg.score, "__wrapped__", scrg.score)
     monkeypatch.setitem(score.__kwdefaults__, "max_logits", POSITIONS * VOCABULARY)
     config = DistillConfig.model_validate(
@@ -52,7 +38,7 @@ def test_no_tensor_holds_all_positions_and_the_vocabulary(
             "evaluation": {"rouge_rows": 0, "samples": 0},
         }
     )
-    widest = Widest()
+    widest = Widest(VOCABULARY, width=32)
 
     # Watches the one step, not loading or evaluation.
     training = {"now": False, "steps": 0}

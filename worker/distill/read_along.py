@@ -27,9 +27,8 @@ from worker.distill.scrg import (
 )
 from worker.distill.timing import Clock
 
-FIRST_LOOK = (
-    2  # tokens that a row writes before the teacher looks at them; twice as many after each that it agrees with
-)
+# Tokens that a row writes before the teacher looks at them; twice as many after each look that finds nothing.
+FIRST_LOOK = 1
 
 
 def applies(config: ScrgConfig, *, teacher: SplitModel, student: SplitModel) -> bool:
@@ -116,6 +115,7 @@ class _Watch:
     ) -> None:
         self._teacher, self._state, self._reading = teacher, state, reading
         self._config, self._settings, self._generator = config, settings, generator
+        self._slice = max(1, SCORED_LOGITS // teacher.vocabulary_size)  # positions whose logits are alive at once
         self.uniform_BT = uniform_BT  # of each row's present round
         self._rounds_B = torch.zeros_like(state.length_B)  # corrections of each row
         self._agreed_B = torch.zeros_like(state.length_B)
@@ -160,9 +160,8 @@ class _Watch:
         state = self._state
         place_T = torch.arange(state.tokens_BT.shape[1], device=state.length_B.device)
         new_BT = self._watched_B[:, None] & (place_T >= self._agreed_B[:, None]) & state.valid_BT()
-        size = max(1, SCORED_LOGITS // self._teacher.vocabulary_size)
         token_BT = torch.zeros_like(state.tokens_BT)
-        parts = self._reading.hidden_BTD[new_BT].split(size)
+        parts = self._reading.hidden_BTD[new_BT].split(self._slice)
         token_BT[new_BT] = torch.cat([self._teacher.head(part_ND).argmax(-1) for part_ND in parts])
         return token_BT
 
@@ -193,14 +192,16 @@ class _Watch:
         return outcomes
 
     def _divergences(self, student: SplitModel) -> Tensor:
-        """The KL where each correction was made, in one go: what predicts a token does not change when it does."""
+        """The KL where each correction was made, afterwards: what predicts a token does not change when it does."""
         found = [one for by_round in self._found for one in by_round]
-        if not found:
-            return torch.zeros(0)
-        row_C, position_C = torch.tensor([(one.row, one.position) for one in found], device=student.device).T
-        log_p_CV = self._teacher.head(self._reading.hidden_BTD[row_C, position_C]).float().log_softmax(-1)
-        student_logits_CV = student.head(self._state.hidden_BTD[row_C, position_C])
-        return divergence(log_p_CV, student_logits_CV, config=self._config)
+        parts = [torch.zeros(0, device=student.device)]
+        for start in range(0, len(found), self._slice):
+            part = found[start : start + self._slice]
+            row_C, position_C = torch.tensor([(one.row, one.position) for one in part], device=student.device).T
+            log_p_CV = self._teacher.head(self._reading.hidden_BTD[row_C, position_C]).float().log_softmax(-1)
+            student_logits_CV = student.head(self._state.hidden_BTD[row_C, position_C])
+            parts.append(divergence(log_p_CV, student_logits_CV, config=self._config))
+        return torch.cat(parts)
 
     def _outcome(self, found: Sequence[_Found], kl_F: Tensor) -> RoundOutcome:
         rows, device = len(self._rounds_B), self._rounds_B.device
