@@ -60,16 +60,16 @@ class Bench:
         self.left_out = 0
 
     def all_runs(self) -> list[Mapping[str, Any]]:
-        """The sweep in the first regime, whose learning rates serve the others; then what `Plan` says, in that order:
-        first the leaders and `ablations` in the first regime."""
+        """What `Plan` says, in that order: first the leaders and `ablations` in the first regime. Every regime begins
+        with a sweep of its own, for a rate that is best on few rows need not be best on many."""
         plan = self._plan
         first, *others = plan.regimes
-        rates = {contender.recipe: self._best_rate(first, contender) for contender in plan.leaders}
+        rates = self._best_rates(first)
         self._at_equal_steps(first, plan.leaders, rates, plan.seeds)
         self._at_equal_steps(first, plan.ablations, rates, plan.seeds)
         self._at_equal_time(first, rates)
         for regime in others:
-            self._at_equal_steps(regime, plan.leaders, rates, plan.seeds)
+            self._at_equal_steps(regime, plan.leaders, self._best_rates(regime), plan.seeds)
         self._at_equal_steps(first, plan.controls, rates, plan.control_seeds)
         return self.done
 
@@ -102,6 +102,9 @@ class Bench:
             one, other = (_seconds(measured, labels_paid=labels_paid) for measured in (ours, record))
             variant = contender.variant if labels_paid else FREE_LABELS
             yield replace(contender, variant=variant), round(self._plan.steps * one / other)
+
+    def _best_rates(self, regime: str) -> dict[str, float]:
+        return {contender.recipe: self._best_rate(regime, contender) for contender in self._plan.leaders}
 
     def _best_rate(self, regime: str, contender: Contender) -> float:
         """The learning rate with the best dev measure; of equals the one with the lower KL, then the smaller one."""
