@@ -14,12 +14,19 @@ READ_P99_MS = 100.0
 FLAT = 1.5
 WATCHED_PERCENT = 3.0
 START_P95_MS = 2000.0
+# Of one core, used by programs that have nothing to do with the measurement: from here on times tell of those too.
+BUSY_PERCENT = 50.0
 
 _HEAD = """# Load
 
 Made by `make bench-load` from `benchmarks/results/load.json`; the code is in `benchmarks/load/`. {machine}.
 Clients, API, database, broker and trainer share these cores. Times are over HTTP, answers read, milliseconds.
 
+"""
+
+_BUSY = """The machine was busy with other work all the time, so times say little: the same reading takes twice as long in some
+minutes as in others. Counts stand (nothing lost, doubled or left out), and so does processor time. Times on a machine
+of its own are still to be measured.
 """
 
 
@@ -29,6 +36,8 @@ def write_report(results: Mapping[str, Any]) -> str:
     if results["scale"] != 1:
         facts += f"; everything at {results['scale']:g} of its size"
     parts = [_HEAD.format(machine=facts)]
+    if any(run["watch"].get("elsewhere_percent", 0) > BUSY_PERCENT for run in results["runs"]):
+        parts.append(_BUSY)
     for run in results["runs"]:
         parts += [*_run(run), ""]
     missing = list(missed(results))
