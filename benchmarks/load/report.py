@@ -24,9 +24,9 @@ Clients, API, database, broker and trainer share these cores. Times are over HTT
 
 """
 
-_BUSY = """The machine was busy with other work all the time, so times say little: the same reading takes twice as long in some
-minutes as in others. Counts stand (nothing lost, doubled or left out), and so does processor time. Times on a machine
-of its own are still to be measured.
+_BUSY = """The machine was busy with other work all the time, so times say little: the same reading takes twice as long
+in some minutes as in others. Counts stand (nothing lost, doubled or left out), and so does processor time. Times on a
+machine of its own are still to be measured.
 """
 
 
