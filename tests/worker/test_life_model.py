@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,46 +30,19 @@ from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine, make_sessions
 from app.core.db.tables import EventRow, Job
 from app.core.errors import AttemptLost, Conflict
-from app.core.events import CheckpointSaved, Evaluated, Event, Resumed, StatusChanged, parse_event
+from app.core.events import CheckpointSaved, Evaluated
 from app.core.queue import RecordingQueue
 from app.doorbell import Doorbell
 from app.sweeper import Sweeper
 from tests.app.conftest import Clock, make_config
-from worker.replays import without_replays
+from tests.worker.life import Attempt, check_story
 
 LEASE_S, SWEEP_S = 60.0, 5.0
 WORKERS = ("a", "b", "c")
 ENDINGS = ("succeeded", "failed", "cancelled", "paused", "queued")
-# Which status may follow which, by whoever's doing.
-FOLLOWS = {
-    "queued": {"running", "cancelled", "paused"},
-    "running": {"queued", "paused", "succeeded", "failed", "cancelled"},
-    "paused": {"queued", "cancelled"},
-    "succeeded": set(),
-    "failed": {"queued"},
-    "cancelled": {"queued"},
-}
 
 
-@dataclass
-class Attempt:
-    """A worker's own idea of what it does: `told` counts what its run said since the job's start from nothing."""
-
-    job_id: str
-    number: int
-    stored: int  # training events, when it took the job
-    told: int
-    unsent: list[Event] = field(default_factory=list)
-
-    def say(self, event: Event) -> None:
-        if isinstance(event, Evaluated):
-            self.told += 1
-        self.emit(event)
-
-    def __post_init__(self) -> None:
-        self.emit = without_replays(self.unsent.append, stored=self.stored)
-        if self.told:
-            self.emit(Resumed(step=self.told, training_events=self.told))
+BUSY = st.integers(0, len(WORKERS) - 1)  # one of those that work
 
 
 class JobLife(RuleBasedStateMachine):
@@ -114,7 +85,10 @@ class JobLife(RuleBasedStateMachine):
 
     @initialize(priority=st.integers(-1, 1))
     def first(self, priority: int) -> None:
+        """Two jobs, and somebody is at work: most of what can go wrong needs that, and chance alone is slow to it."""
         self.submit(priority, 2, announced=True)
+        self.submit(priority, 2, announced=True)
+        self.message_arrives("a")
 
     @precondition(lambda self: len(self.accepted) < 3)
     @rule(priority=st.integers(-1, 1), max_attempts=st.integers(1, 3), announced=st.booleans())
@@ -169,7 +143,14 @@ class JobLife(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
+        """Who was heard of within the lease keeps its job, and nobody else does."""
+        owners = [attempt for attempt in self.working.values() if self.owns(attempt)]
+        before = [self.job(attempt.job_id) for attempt in owners]
         self.sweeper.sweep()
+        oldest = self.clock() - timedelta(seconds=LEASE_S)
+        for attempt, job in zip(owners, before, strict=True):
+            assert job.heartbeat_at is not None
+            assert self.owns(attempt) == (job.heartbeat_at >= oldest)
 
     # --- workers --------------------------------------------------------------------------------------------
 
@@ -186,49 +167,96 @@ class JobLife(RuleBasedStateMachine):
         usable = [told for told in self.kept[claim.job_id] if told <= claim.training_events]
         self.kept[claim.job_id] = usable
         told = max(usable, default=0)
-        self.working[worker] = Attempt(claim.job_id, claim.attempt, claim.training_events, told)
+        self.working[worker] = Attempt(claim.job_id, claim.attempt, claim.training_events, told, claim.last_seq)
 
-    @rule(worker=st.sampled_from(WORKERS), steps=st.integers(1, 3), saves=st.booleans(), sends=st.booleans())
-    def train(self, worker: str, steps: int, saves: bool, sends: bool) -> None:
-        """`sends`: what was said reaches the database; else it waits, or is lost with the process."""
-        if (attempt := self.working.get(worker)) is None:
-            return
+    @precondition(lambda self: self.working)
+    @rule(
+        which=BUSY,
+        steps=st.integers(1, 3),
+        saves=st.booleans(),
+        sends=st.booleans(),
+        confirmed=st.booleans(),
+    )
+    def train(self, which: int, steps: int, saves: bool, sends: bool, confirmed: bool = True) -> None:
+        """`sends`: what was said reaches the database; else it waits, or is lost with the process. Not `confirmed`:
+        it is stored, but the worker does not hear so, and will send it again."""
+        worker, attempt = self.busy(which)
         for _ in range(steps):
             attempt.say(Evaluated(step=attempt.told + 1, metrics={}))
         if saves:
             attempt.say(CheckpointSaved(step=attempt.told, bytes=1, best=False))
             if self.owns(attempt):  # one that does not writes into a folder that nobody reads
                 self.kept[attempt.job_id].append(attempt.told)
-        if sends:
-            self.send(worker, attempt)
+        if sends and attempt.unsent:  # a run that goes on tells again what is stored: nothing is left to send then
+            self.send(worker, attempt, confirmed=confirmed)
 
-    def send(self, worker: str, attempt: Attempt) -> bool:
+    def send(self, worker: str, attempt: Attempt, *, confirmed: bool = True) -> bool:
+        """Events alone: a worker sends a heartbeat with them, but each of the two is a fence of its own."""
+
         def write(session: Any, **fence: Any) -> None:
-            events.append(session, events=tuple(attempt.unsent), **fence)
-            jobs.heartbeat(session, **fence)
+            events.append(session, events=tuple(attempt.unsent), after=attempt.last_seq, **fence)
 
         if not self.written(worker, attempt, write):
             return False
-        attempt.unsent.clear()
+        if confirmed:
+            attempt.confirmed()
         return True
 
-    @rule(worker=st.sampled_from(WORKERS), how=st.sampled_from(ENDINGS))
-    def end(self, worker: str, how: str) -> None:
-        if (attempt := self.working.get(worker)) is None or not self.send(worker, attempt):
+    @precondition(lambda self: self.working)
+    @rule(which=BUSY, how=st.sampled_from(ENDINGS))
+    def end(self, which: int, how: str) -> None:
+        """In a transaction of its own: the job may be somebody else's since the last event was sent."""
+        worker, attempt = self.busy(which)
+        if attempt.unsent and not self.send(worker, attempt):
             return
         code = {"code": "bad_dataset", "message": "m"} if how == "failed" else {}
         self.written(worker, attempt, jobs.finish, status=how, **code)
         self.working.pop(worker, None)
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def fail_for_now(self, worker: str) -> None:
-        if (attempt := self.working.get(worker)) is not None and self.send(worker, attempt):
-            self.written(worker, attempt, jobs.give_up_attempt, code="hung", message="m")
-            self.working.pop(worker, None)
-
-    @rule(worker=st.sampled_from(WORKERS))
-    def worker_is_killed(self, worker: str) -> None:
+    @precondition(lambda self: self.working)
+    @rule(which=BUSY)
+    def fail_for_now(self, which: int) -> None:
+        worker, attempt = self.busy(which)
+        if attempt.unsent and not self.send(worker, attempt):
+            return
+        self.written(worker, attempt, jobs.give_up_attempt, code="hung", message="m")
         self.working.pop(worker, None)
+
+    @precondition(lambda self: self.working)
+    @rule(which=BUSY)
+    def beat(self, which: int) -> None:
+        self.written(*self.busy(which), jobs.heartbeat)
+
+    @precondition(lambda self: self.working)
+    @rule(which=BUSY)
+    def worker_is_killed(self, which: int) -> None:
+        self.working.pop(self.busy(which)[0])
+
+    @precondition(lambda self: self.working)
+    @rule(which=BUSY, then=st.sampled_from(["train", "beat", "end", "fail"]))
+    def worker_is_stopped_past_its_lease(self, which: int, then: str) -> None:
+        """Others get its job if there is a broker and an idle one of them; then it wakes up and goes on where it was.
+        By single steps alone, chance hardly ever comes here."""
+        worker, _ = self.busy(which)
+        for pause_s in (LEASE_S + 1, 2 * SWEEP_S + 1):
+            self.clock.advance(pause_s)
+            self.sweep()
+        for other in WORKERS:
+            if self.queue.announced and other not in self.working:
+                self.message_arrives(other)
+        which = sorted(self.working).index(worker)
+        if then == "train":
+            self.train(which, 1, saves=True, sends=True)
+        elif then == "beat":
+            self.beat(which)
+        elif then == "end":
+            self.end(which, "succeeded")
+        else:
+            self.fail_for_now(which)
+
+    def busy(self, which: int) -> tuple[str, Attempt]:
+        worker = sorted(self.working)[which % len(self.working)]
+        return worker, self.working[worker]
 
     def owns(self, attempt: Attempt) -> bool:
         job = self.job(attempt.job_id)
@@ -259,15 +287,7 @@ class JobLife(RuleBasedStateMachine):
             job = self.job(job_id)
             with self.sessions.begin() as session:
                 rows = session.scalars(select(EventRow).where(EventRow.job_id == job_id).order_by(EventRow.seq)).all()
-            assert [row.seq for row in rows] == list(range(1, job.last_seq + 1))
-            told = [parse_event(row.payload) for row in rows]
-            statuses = [event.status for event in told if isinstance(event, StatusChanged)]
-            assert all(after in FOLLOWS[before] for before, after in pairwise(statuses)), statuses
-            assert (statuses[0], statuses[-1]) == ("queued", job.status)
-            steps = [event.step for event in told[self.clean_since[job_id] :] if isinstance(event, Evaluated)]
-            assert steps == list(range(1, job.training_events + 1))
-            assert [row.attempt for row in rows] == sorted(row.attempt for row in rows)
-            assert job.failures <= job.max_attempts
+            check_story(job, rows, clean_since=self.clean_since[job_id])
 
     def everything_ends(self) -> None:
         """However things stand: once the broker is there and one worker lives, every job that nobody paused ends, with
@@ -282,8 +302,10 @@ class JobLife(RuleBasedStateMachine):
             self.sweep()
             while self.queue.announced:
                 self.message_arrives("a")
-                self.train("a", 1, saves=True, sends=True)
-                self.end("a", "succeeded")
+                if self.working:
+                    self.train(0, 1, saves=True, sends=True)
+                if self.working:
+                    self.end(0, "succeeded")
         assert not self.unfinished()
         self.every_job_tells_its_life_without_a_hole()
 
