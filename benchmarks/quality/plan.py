@@ -64,13 +64,16 @@ class Bench:
         with a sweep of its own, for a rate that is best on few rows need not be best on many."""
         plan = self._plan
         first, *others = plan.regimes
-        rates = self._best_rates(first)
+        rates = self._best_rates(first, plan.leaders)
         self._at_equal_steps(first, plan.leaders, rates, plan.seeds)
         self._at_equal_steps(first, plan.ablations, rates, plan.seeds)
         self._at_equal_time(first, rates)
         for regime in others:
-            self._at_equal_steps(regime, plan.leaders, self._best_rates(regime), plan.seeds)
-        self._at_equal_steps(first, plan.controls, rates, plan.control_seeds)
+            self._at_equal_steps(regime, plan.leaders, self._best_rates(regime, plan.leaders), plan.seeds)
+        # Another recipe's control learns from other responses than that recipe, so its best rate is another one too.
+        of_controls = self._best_rates(first, [control for control in plan.controls if control.recipe != OURS])
+        of_controls |= {recipe: rate for recipe, rate in rates.items() if recipe == OURS}
+        self._at_equal_steps(first, plan.controls, of_controls, plan.control_seeds)
         return self.done
 
     def _at_equal_steps(
@@ -78,7 +81,8 @@ class Bench:
     ) -> None:
         for seed in range(seeds):
             for contender in contenders:
-                self._run(regime, contender, "steps", self._plan.steps, seed, rates[contender.recipe])
+                if contender.recipe in rates:
+                    self._run(regime, contender, "steps", self._plan.steps, seed, rates[contender.recipe])
 
     def _at_equal_time(self, regime: str, rates: Mapping[str, float]) -> None:
         """Every leader in the compute time of `mgsr` at equal steps, in two readings: the teacher's time of writing
@@ -103,10 +107,12 @@ class Bench:
             variant = contender.variant if labels_paid else FREE_LABELS
             yield replace(contender, variant=variant), round(self._plan.steps * one / other)
 
-    def _best_rates(self, regime: str) -> dict[str, float]:
-        return {contender.recipe: self._best_rate(regime, contender) for contender in self._plan.leaders}
+    def _best_rates(self, regime: str, contenders: Sequence[Contender]) -> dict[str, float]:
+        """By recipe, of which there is one contender each; those that may not be tried any more are left out."""
+        found = {contender.recipe: self._best_rate(regime, contender) for contender in contenders}
+        return {recipe: rate for recipe, rate in found.items() if rate}
 
-    def _best_rate(self, regime: str, contender: Contender) -> float:
+    def _best_rate(self, regime: str, contender: Contender) -> float | None:
         """The learning rate with the best dev measure; of equals the one with the lower KL, then the smaller one."""
         rates = self._plan.learning_rates
         if len(rates) == 1:
@@ -114,8 +120,9 @@ class Bench:
         found = {}
         for rate in sorted(rates):
             measured = self._run(regime, contender, "sweep", self._plan.sweep_steps, 0, rate)
-            found[rate] = (measured[SWEEP_MEASURE], -measured.get("eval/kl_ts", 0.0)) if measured else (-1.0, 0.0)
-        return max(found, key=found.__getitem__)
+            if measured:
+                found[rate] = (measured[SWEEP_MEASURE], -measured.get("eval/kl_ts", 0.0))
+        return max(found, key=found.__getitem__, default=None)
 
     def _recorded(self, regime: str, contender: Contender) -> Mapping[str, Any] | None:
         """What the contender's first run at equal steps measured."""

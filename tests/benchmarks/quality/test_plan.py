@@ -15,13 +15,14 @@ from benchmarks.quality.records import Records, Run
 
 FAST, SLOW = (Contender(name, "default", {"recipe": name}) for name in ("sft", "mgsr"))
 OTHER = Contender("mgsr", "no_span", {"recipe": "mgsr", "losses": []})
+TAUGHT = Contender("sft", "teacher_responses", {"recipe": "sft", "data": {"responses": "given"}})
 LATER = Contender("mgsr", "random_spans", {"recipe": "mgsr", "losses": [1]})
 PLAN = Plan(
     scale="tiny",
     regimes=("few_labels", "many_labels"),
     leaders=[FAST, SLOW],
     ablations=[OTHER],
-    controls=[LATER],
+    controls=[LATER, TAUGHT],
     learning_rates=(1e-3, 2e-3),
     steps=100,
     sweep_steps=50,
@@ -68,6 +69,7 @@ def test_every_row_of_the_table_has_its_seeds(tmp_path: Path) -> None:
         ("few_labels", "mgsr", "default", "steps"): 2,
         ("few_labels", "mgsr", "no_span", "steps"): 2,
         ("few_labels", "mgsr", "random_spans", "steps"): 1,
+        ("few_labels", "sft", "teacher_responses", "steps"): 1,
         ("few_labels", "sft", "default", "time"): 2,
         ("few_labels", "sft", "free_labels", "time"): 2,
         ("few_labels", "mgsr", "default", "time"): 2,
@@ -85,6 +87,12 @@ def test_rates_come_from_the_sweep_and_steps_from_the_time(tmp_path: Path) -> No
     # 3 s of mgsr: a step of sft is 0.01 s, and 0.01 s more of the teacher's where that is paid
     assert steps == {("sft", "default"): 150, ("sft", "free_labels"): 300, ("mgsr", "default"): 100}
     assert all(run.steps == 50 for run in executed.runs if run.budget == "sweep")
+
+
+def test_another_recipes_control_has_a_rate_of_its_own(tmp_path: Path) -> None:
+    executed = Executed()
+    make(tmp_path, executed)
+    assert sum(run.contender is TAUGHT and run.budget == "sweep" for run in executed.runs) == len(PLAN.learning_rates)
 
 
 @pytest.mark.parametrize(("divergence", "chosen"), [((0.2, 0.1), 2e-3), ((0.1, 0.2), 1e-3), ((0.1, 0.1), 1e-3)])
