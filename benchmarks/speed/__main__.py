@@ -32,7 +32,8 @@ def main() -> None:
     plan = Plan(folder=args.folder, repeat=args.repeat)
     machine = describe(packages=("torch", "transformers", "trl", "liger-kernel")) | {"threads": "1"}
     known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"machine": machine, "rows": []}
-    rows = {found["row"]: found for found in known["rows"]} if known["machine"] == machine else {}
+    keep = known["machine"] == machine and set(args.rows) != set(GROUPS)
+    rows = {found["row"]: found for found in known["rows"]} if keep else {}
     for found in (found for group in args.rows for found in GROUPS[group](plan)):
         print(found, flush=True)
         rows[found.row] = asdict(found)

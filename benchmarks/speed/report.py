@@ -25,9 +25,6 @@ row says otherwise it corrects by the recipe's rule, the first mismatch with the
 schedule and buffer* is `mgsr` as the recipe has it, three rounds, at phi 0.5 with a full buffer, averaged over a run: a
 quarter of the steps fresh, a quarter replayed, half from the data. Liger's loss is its chunked JSD with
 `compiled=False`, ours runs in slices of 6 Mi logits. *Start of a job* is processor time after Python's imports.
-
-How a step grows with length, vocabulary, rows and layers is in [growth.svg](growth.svg) (`python -m
-benchmarks.speed.growth`, on small random models): dotted is growth in proportion.
 """
 
 
@@ -41,8 +38,8 @@ def page(report: Mapping[str, Any]) -> str:
         met = "" if ratio is None or target is None else "yes" if ratio <= target else "**no**"
         cells = [
             found["row"],
-            f"{found['ours']:.3g}",
-            "" if found["peer"] is None else f"{found['peer']:.3g}",
+            _number(found["ours"]),
+            "" if found["peer"] is None else _number(found["peer"]),
             found["unit"],
             "" if ratio is None else f"{ratio:.2f}",
             "" if target is None else f"<= {target:g}",
@@ -51,3 +48,8 @@ def page(report: Mapping[str, Any]) -> str:
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
