@@ -76,7 +76,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for row in sorted(rows, key=_rank):
         name = row["recipe"] if row["variant"] == "default" else f"{row['recipe']} `{row['variant']}`"
         cells = [name, str(row["seeds"]), str(row["steps"]), f"{row['learning_rate']:g}"]
-        cells += [_cell(row.get(field), factor) for _, field, factor in columns]
+        cells += [_cell(row.get(field), factor, seeds=row["seeds"]) for _, field, factor in columns]
         yield "| " + " | ".join([*cells, _difference(row.get("minus_mgsr", {}).get("exact_match"))]) + " |"
 
 
@@ -85,13 +85,14 @@ def _rank(row: Mapping[str, Any]) -> tuple[bool, float]:
     return row["variant"] != "default", -row.get("exact_match", row["rouge_l"])["mean"]
 
 
-def _cell(value: Mapping[str, float] | None, factor: float) -> str:
+def _cell(value: Mapping[str, float] | None, factor: float, *, seeds: int) -> str:
     if value is None:
         return ""
     if not value["mean"] and not value["std"]:
         return "0"
     digits = 1 if factor == 100 or value["mean"] >= 10 else 3
-    return f"{value['mean'] * factor:.{digits}f} ± {value['std'] * factor:.{digits}f}"
+    spread = f" ± {value['std'] * factor:.{digits}f}" if seeds > 1 else ""
+    return f"{value['mean'] * factor:.{digits}f}{spread}"
 
 
 def _difference(value: Mapping[str, float] | None) -> str:
@@ -132,7 +133,7 @@ def _draw_quality(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.set_yticks(range(len(names)), [r if v == "default" else f"{r} {v}" for r, v in names])
     axes.set_xlabel("greedy exact match, % (mean ± standard deviation)")
     axes.grid(axis="x", alpha=0.3)
-    axes.legend()
+    axes.legend(loc="lower left")
 
 
 def _draw_masks(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
