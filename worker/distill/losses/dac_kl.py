@@ -75,7 +75,8 @@ class DacKl(Loss):
         return (
             f"the floor min_kept_mass alone holds {means['floor_held']:.0%} of the positions: the DAC mask has "
             "collapsed (see dac_kl/lower and dac_kl/upper), or the teacher is nearly certain of every token; for a "
-            "collapsed mask use subnet_objective 'density' or 'fixed', or lower density_price"
+            "collapsed mask use quantiles 'beside_target', subnet_objective 'density' or 'fixed', or a lower "
+            "density_price"
         )
 
     def _compared(self, teacher_MC: Tensor, student_MC: Tensor) -> tuple[Tensor, Tensor]:
