@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 
@@ -77,6 +76,7 @@ def run(spec: PeerSpec, meter: Any) -> None:
 
 
 def _distillation(spec: PeerSpec, shared: dict[str, Any], student: Any, teacher: Any, tokenizer: Any) -> Any:
+    from datasets import Dataset
     from trl import DistillationConfig, DistillationTrainer
 
     args = DistillationConfig(**shared, max_completion_length=spec.new_tokens, top_p=1.0, top_k=0)
@@ -85,6 +85,7 @@ def _distillation(spec: PeerSpec, shared: dict[str, Any], student: Any, teacher:
 
 
 def _gkd(spec: PeerSpec, shared: dict[str, Any], student: Any, teacher: Any, tokenizer: Any) -> Any:
+    from datasets import Dataset
     from trl.experimental.gkd import GKDConfig, GKDTrainer
 
     args = GKDConfig(**shared, max_new_tokens=spec.new_tokens, lmbda=1.0, max_length=None)

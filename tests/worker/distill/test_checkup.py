@@ -57,7 +57,7 @@ def with_std(names: set[str]) -> set[str]:
             FORCED | ANSWERS | with_std(at_temperature("1") | OWN),
         ),
     ],
-    ids=str,
+    ids=["as_it_is", "no_answers", "exact_match", "temperatures", "own_samples", "own_samples_at_temperatures"],
 )
 def test_what_is_measured_is_what_was_asked_for(
     make_config: MakeConfig, evaluation: dict[str, Any], expected: set[str]
