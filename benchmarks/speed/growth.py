@@ -3,7 +3,7 @@
     python -m benchmarks.speed.growth [--folder DIR]
 
 One size is changed at a time, on random Llamas with a small body (width 128, so that what grows is seen early). A step
-is one on fresh samples with the recipe's three SCRG rounds, in bfloat16 where the processor has it, one thread.
+is one on fresh samples with as many SCRG rounds as the recipe, in bfloat16 where the processor has it, one thread.
 Knows sizes and one engine. Does not compare engines.
 """
 
@@ -29,7 +29,7 @@ from app.core.job_config import DistillConfig
 from benchmarks.machine import describe
 from benchmarks.speed.meter import peak_of
 from benchmarks.speed.models import Work, random_pair
-from benchmarks.speed.rows import MGSR, ON_POLICY, our_config
+from benchmarks.speed.rows import MGSR, ON_POLICY, RECIPE_ROUNDS, our_config
 from worker.distill.allocator import keep_freed_memory
 from worker.distill.assembly import assemble
 from worker.distill.step import Stepper
@@ -71,7 +71,7 @@ class Point:
 
 def measured(work: Work, *, batch: int, repeat: int) -> tuple[float, float]:
     """Processor seconds (median after one step to warm up) and peak MiB above what lived at its start, of a step."""
-    raw = our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=3, batch=batch)
+    raw = our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=RECIPE_ROUNDS, batch=batch)
     run = assemble(DistillConfig.model_validate(raw), emit=lambda event: None, should_stop=lambda: None)
     stepper = Stepper(run)
     stepper.take(1)

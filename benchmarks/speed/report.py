@@ -20,11 +20,12 @@ Ours is as `python -m worker.distill` runs it.
 *Peak memory* is the most that torch had allocated during one step (8 rows, 512 response positions), above what was
 there when the step began: models and the optimizer's state. It is measured once, after a step to warm up: the same
 sizes give the same peak. *SCRG* is what it adds to drawing a fresh batch: the difference between drawing it with SCRG
-and without, with the same random numbers, so that the teacher's pass, which the loss needs anyway, is in both. Unless a
-row says otherwise it corrects by the recipe's rule, the first mismatch with the teacher's most probable token. *With
-schedule and buffer* is `mgsr` as the recipe has it, three rounds, at phi 0.5 with a full buffer, averaged over a run: a
-quarter of the steps fresh, a quarter replayed, half from the data. Liger's loss is its chunked JSD with
-`compiled=False`, ours runs in slices of 6 Mi logits. *Start of a job* is processor time after Python's imports.
+and without, with the same random numbers, so that the teacher's pass, which the loss needs anyway, is in both. Unless
+a row says otherwise it corrects by the recipe's rule, the first mismatch with the teacher's most probable token. A
+batch from the data or the buffer costs one pass of each model; *with the recipe's batches* half of the steps are
+fresh, *with schedule and buffer* (the adaptive scheme at phi 0.5 with a full buffer, averaged over a run) a quarter.
+Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits. *Start of a job* is
+processor time after Python's imports.
 """
 
 

@@ -19,9 +19,10 @@ from benchmarks.speed.models import Work, big_vocabulary, smollm
 MGSR = [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}]
 FORWARD_KL = [{"kind": "forward_kl"}]
 ON_POLICY, GROUND_TRUTH = {"kind": "on_policy"}, {"kind": "ground_truth"}
-# `mgsr` in the middle of its schedule: phi 0.5, a full buffer, averaged over a run's steps. A step is fresh with
-# probability phi (1 - step / steps), replayed with the rest of phi, else from the data.
-SHARES = {"fresh": 0.25, "replay": 0.25, "ground_truth": 0.5}
+RECIPE_ROUNDS = 12
+# The share of steps with a fresh batch: of the recipe, and of the adaptive scheme with phi 0.5 and a full buffer,
+# averaged over a run (there a step is fresh with probability phi (1 - step / steps), replayed with the rest of phi).
+FRESH = {"the recipe's batches": 0.5, "schedule and buffer": 0.25}
 
 # What the engine does from one of its events to the next, before it trains.
 START = {"loading": "reading, checking and loading", "started": "the first evaluation"}
@@ -102,7 +103,7 @@ def step_rows(plan: Plan) -> list[Row]:
     specs: dict[str, tuple[Callable[..., None], Any]] = {
         "forward_kl": (ours.run, our_config(work, terms=FORWARD_KL, sampling=ON_POLICY, rounds=0, batch=plan.batch)),
         "fresh": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.batch)),
-        "recipe": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=3, batch=plan.batch)),
+        "recipe": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=RECIPE_ROUNDS, batch=plan.batch)),
         "ground_truth": (ours.run, our_config(work, terms=MGSR, sampling=GROUND_TRUTH, rounds=1, batch=plan.batch)),
         "peer": (peer.run, peer_spec(work, batch=plan.batch)),
     }
@@ -115,16 +116,20 @@ def step_rows(plan: Plan) -> list[Row]:
     median = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
     tokens = {name: statistics.mean(cost.tokens for cost in found) for name, found in costs.items()}
     per_token = {name: 1000 * median[name] / tokens[name] for name in median}
-    # A replayed batch costs what a batch from the data costs: sequences that are there, one pass of each model.
-    mixed = SHARES["fresh"] * per_token["recipe"] + (1 - SHARES["fresh"]) * per_token["ground_truth"]
     unit, runs = "processor s per step", plan.repeat
     return [
         row("plain on-policy forward KL", median["forward_kl"], median["peer"], unit, 0.5, runs),
         row("mgsr step on fresh samples, 1 SCRG round", median["fresh"], median["peer"], unit, 0.75, runs),
-        row("mgsr step on fresh samples, the recipe's 3 rounds", median["recipe"], median["peer"], unit, 0.75, runs),
-        row("mgsr with schedule and buffer, per token", mixed, per_token["peer"], "processor ms per token", 0.4, runs),
+        row("mgsr step on fresh samples, the recipe's 12 rounds", median["recipe"], median["peer"], unit, 0.75, runs),
+        *(_mixed_row(name, fresh, per_token, runs) for name, fresh in FRESH.items()),
         *start_rows(arms["fresh"].ready["phases"]),
     ]
+
+
+def _mixed_row(name: str, fresh: float, per_token: Mapping[str, float], runs: int) -> Row:
+    """A replayed batch costs what a batch from the data costs: sequences that are there, one pass of each model."""
+    mixed = fresh * per_token["recipe"] + (1 - fresh) * per_token["ground_truth"]
+    return row(f"mgsr with {name}, per token", mixed, per_token["peer"], "processor ms per token", 0.4, runs)
 
 
 def start_rows(phases: Mapping[str, float]) -> list[Row]:
@@ -147,7 +152,9 @@ def memory_rows(plan: Plan) -> Iterator[Row]:
         size = {"vocabulary": vocabulary, "prompt_tokens": 82, "new_tokens": 64}
         works.append((vocabulary, big_vocabulary(plan.folder, like=small.teacher, **size)))
     for vocabulary, work in works:
-        mine = peak(ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=3, batch=plan.memory_batch))
+        mine = peak(
+            ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=RECIPE_ROUNDS, batch=plan.memory_batch)
+        )
         for trainer, target in (("distillation", 0.5), ("gkd", 0.25)):
             theirs = peak(peer.run, peer_spec(work, batch=plan.memory_batch, trainer=trainer))
             name = f"peak memory of a step, batch {plan.memory_batch}, V {vocabulary:,}, against {trainer}"
@@ -185,7 +192,7 @@ def scrg_rows(plan: Plan) -> Iterator[Row]:
     rule = {"position": "first", "teacher_token": "greedy"}
     for name, config, target in (
         ("one SCRG round over the generation before it", ScrgConfig(**rule), 0.6),
-        ("the recipe's three SCRG rounds over the generation", ScrgConfig(**rule, rounds=3), None),
+        ("the recipe's 12 SCRG rounds over the generation", ScrgConfig(**rule, rounds=RECIPE_ROUNDS), None),
         ("one SCRG round at the largest KL over the generation before it", ScrgConfig(), 0.6),
     ):
         pair = losses.scrg_over_generation(work, batch=plan.batch, repeat=plan.repeat, config=config)
