@@ -21,10 +21,12 @@ from tests.tiny_models import make_tiny_model, write_rows
 
 
 @pytest.fixture(scope="session", autouse=True)
-def interrupts_are_heard() -> None:
-    """A shell starts what it puts in the background with Ctrl-C ignored, and so would be all that the tests start."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_are_heard() -> None:
+    """A shell starts what it puts in the background with Ctrl-C ignored, and `nohup` what it starts with a closed
+    terminal ignored; all that the tests start would inherit that."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")
