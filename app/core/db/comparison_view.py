@@ -43,19 +43,18 @@ def as_shape(comparison: Comparison) -> ComparisonOut:
 
 
 def _masked(shape: ComparisonOut) -> ComparisonOut:
+    """Without an error: whatever has one failed, and is not hidden any more."""
     label = dict(zip(shape.request.model_ids, LABELS, strict=True))
     secret = ("seconds", "tokens_per_s", "parameters", "weights_sha256", "first_token_s", "template", "prompt_tokens")
     answers = [
         answer.model_copy(update={"model_id": label[answer.model_id], **dict.fromkeys(secret)})
         for answer in shape.answers
     ]
-    error = shape.error and JobError(code=shape.error.code, message="told after the vote")  # it may name a model
     return shape.model_copy(
         update={
             "request": shape.request.model_copy(update={"model_ids": list(LABELS)}),
             "answers": answers,
             "history": {},
-            "error": error,
         }
     )
 
