@@ -16,6 +16,7 @@ from worker.distill.data import Row
 from worker.distill.losses.base import log_probs
 from worker.distill.models import SplitModel
 from worker.distill.objective import Objective
+from worker.distill.trainee import Trainee
 from worker.distill.types import Batch
 
 CHUNK_LOGITS = 2**25  # logits alive at once: 128 MiB per float32 tensor
@@ -45,7 +46,7 @@ class PositionDivergence:
     agrees_N: Tensor
 
 
-def response_states(lm: SplitModel, batch: Batch) -> Tensor:
+def response_states(lm: SplitModel | Trainee, batch: Batch) -> Tensor:
     """Hidden states [N, D] that predict the batch's response tokens, with gradient if the model has one."""
     hidden_BTD = lm.hidden(
         batch.input_ids_BT, attention_mask=batch.attention_mask_BT, position_ids=batch.position_ids_BT

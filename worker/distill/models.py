@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from app.core.errors import ModelNotFound, ModelUnreadable
@@ -155,22 +157,36 @@ class SplitModel:
     def device(self) -> torch.device:
         return self.model.device
 
-    def hidden(self, input_ids_BT: Tensor, **kwargs: Any) -> Tensor:
-        """Last hidden states [B, T, D]; with an unsplit model D is the vocabulary. `kwargs` go to the model."""
+    @property
+    def body(self) -> nn.Module:
+        """What makes hidden states, of a split model."""
+        return self._base
+
+    @property
+    def projection(self) -> nn.Module:
+        """The head's product alone, of a split model."""
+        return self._lm_head
+
+    def hidden(self, input_ids_BT: Tensor, *, weights: Mapping[str, Tensor] | None = None, **kwargs: Any) -> Tensor:
+        """Last hidden states [B, T, D]; with an unsplit model D is the vocabulary. `kwargs` go to the model.
+
+        `weights` take the places of those parameters of the body that they are named after, for this pass.
+        """
         kwargs.setdefault("use_cache", False)
         if self.is_split:
-            return self._base(input_ids=input_ids_BT, **kwargs).last_hidden_state
+            kwargs["input_ids"] = input_ids_BT
+            return functional_call(self._base, dict(weights or {}), kwargs=kwargs, tie_weights=False).last_hidden_state
         return self.model(input_ids=input_ids_BT, **kwargs).logits
 
-    def head(self, hidden_XD: Tensor) -> Tensor:
-        """Logits [..., V] over the shared vocabulary, in the hidden states' type."""
-        logits = self._project(hidden_XD) if self.is_split else hidden_XD
+    def head(self, hidden_XD: Tensor, product: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Logits [..., V] over the shared vocabulary, in the hidden states' type. `product` replaces `projection`."""
+        logits = self._project(hidden_XD, product) if self.is_split else hidden_XD
         return logits[..., : self.vocabulary_size]
 
-    def _project(self, hidden_XD: Tensor) -> Tensor:
+    def _project(self, hidden_XD: Tensor, product: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """The head with the scalings that published architectures put around it."""
         config = self.model.config.get_text_config()
-        logits = self._lm_head(hidden_XD.to(self._lm_head.weight.dtype))
+        logits = product(hidden_XD) if product else self._lm_head(hidden_XD.to(self._lm_head.weight.dtype))
         if scale := getattr(config, "logit_scale", None):  # Cohere
             logits = logits * scale
         if scaling := getattr(config, "logits_scaling", None):  # Granite

@@ -22,6 +22,7 @@ from worker.distill.prompt_choice import choose_rows
 from worker.distill.rollout import draw_fresh
 from worker.distill.schedule import BatchSchedule, Source
 from worker.distill.timing import Clock
+from worker.distill.trainee import trainee
 from worker.distill.training_state import State, set_tensors, trained_tensors
 from worker.distill.types import Batch
 
@@ -55,6 +56,7 @@ class Stepper:
 
     def __init__(self, run: Assembly) -> None:
         self._run = run
+        self._trainee = trainee(run.student, run.sampler, dtype=run.dtype)
         training = run.config.training
         self.optimization = Optimization(
             [
@@ -173,11 +175,11 @@ class Stepper:
                 teacher_ND = response_states(run.teacher, drawn.batch)
         with torch.autocast(run.device.type, run.dtype, enabled=run.dtype != torch.float32):
             with self.clock("student"):
-                student_ND = response_states(run.student, drawn.batch)
+                student_ND = response_states(self._trainee, drawn.batch)
             with self.clock("loss"):
                 return run.objective.backward_from_hidden(
                     student_hidden_ND=student_ND,
-                    student_head=run.student.head,
+                    student_head=self._trainee.head,
                     teacher_hidden_ND=teacher_ND,
                     teacher_head=run.teacher.head,
                     batch=drawn.batch,
