@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.db import comparisons, retention, workers
 from app.core.db.jobs import checkpoints_key
 from app.core.db.tables import Dataset, Job, Model
+from app.core.folder_cache import FolderCache
 from app.core.settings import ServiceSettings
 from app.core.storage import ArtifactStore
 
@@ -62,9 +63,12 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaner:
+    """`states`: the states of teachers that training workers of this machine keep."""
+
     sessions: sessionmaker[Session]
     store: ArtifactStore
     work_folder: Path
+    states: FolderCache
     keep: Keep
     clock: Callable[[], datetime]
 
@@ -74,6 +78,7 @@ class Cleaner:
             sessions=sessions,
             store=ArtifactStore(settings.resolved_storage_url),
             work_folder=settings.home_folder / "work",
+            states=FolderCache(settings.teacher_states_folder, limit_bytes=settings.teacher_states_bytes),
             keep=Keep.of(settings),
             clock=lambda: datetime.now(UTC),
         )
@@ -97,6 +102,7 @@ class Cleaner:
         yield from self._checkpoints()
         yield from self._orphans()
         yield from self._work_folders()
+        yield from self._teacher_states()
         yield from self._histories()
         yield from self._comparisons()
 
@@ -164,6 +170,16 @@ class Cleaner:
             if (job is None or job.status != "running") and self._is_old(datetime.fromtimestamp(newest, UTC)):
                 remove = partial(shutil.rmtree, folder, ignore_errors=True)
                 yield Removal(what=str(folder), why="its job does not run", remove=remove)
+
+    def _teacher_states(self) -> Iterator[Removal]:
+        """What is over the limit, the longest unused first, and what killed processes left."""
+        for entry in self.states.surplus():
+            why = f"{entry.bytes:,} bytes, last used on {entry.used_at:%Y-%m-%d}: over the limit"
+            yield Removal(what=f"teacher states {entry.key}", why=why, remove=partial(self.states.remove, entry.key))
+        for folder in self.states.unfinished():
+            if self._is_old(datetime.fromtimestamp(folder.stat().st_mtime, UTC)):
+                remove = partial(shutil.rmtree, folder, ignore_errors=True)
+                yield Removal(what=str(folder), why="was never finished", remove=remove)
 
     def _histories(self) -> Iterator[Removal]:
         if self.keep.events is None:

@@ -125,14 +125,17 @@ def clean(dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what
 
 @cli.command()
 def distill(
-    config: Path, out: Path, fresh: Annotated[bool, typer.Option(help="Start anew; remove OUT's checkpoints.")] = False
+    config: Path,
+    out: Path,
+    fresh: Annotated[bool, typer.Option(help="Start anew; remove OUT's checkpoints.")] = False,
+    states: Annotated[Path | None, typer.Option(help="Keep the teacher's states here, for other runs too.")] = None,
 ) -> None:
     """Run one job description without any service: CONFIG is its JSON, OUT the folder for the student.
 
     A run that was stopped or killed goes on when it is called again.
     """
     # This program knows nothing of the worker; becoming it passes on signals and exit status by nature.
-    arguments = [str(config), str(out), *(["--fresh"] if fresh else [])]
+    arguments = [str(config), str(out), *(["--fresh"] if fresh else []), *(["--states", str(states)] if states else [])]
     os.execv(sys.executable, [sys.executable, "-m", "worker.distill", *arguments])
 
 

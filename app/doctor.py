@@ -21,6 +21,7 @@ from sqlalchemy import Engine, make_url, text
 from app.core.db import workers
 from app.core.db.migrate import is_current
 from app.core.db.session import make_engine, make_sessions
+from app.core.folder_cache import FolderCache
 from app.core.queue import COMPARING_QUEUE, TRAINING_QUEUE, CeleryQueue, make_celery
 from app.core.schemas import WorkerOut
 from app.core.settings import ServiceSettings
@@ -49,6 +50,7 @@ def examine(settings: ServiceSettings, *, clock: Callable[[], datetime] = lambda
         _broker(settings),
         _storage(settings),
         *_disks(settings),
+        _teacher_states(settings),
         _devices(),
         _api(settings),
     ]
@@ -173,6 +175,16 @@ def _disk(name: str, folder: Path, free: int) -> Finding:
         "" if level == "ok" else "make space: `stillhouse clean --dry-run`, or lower STILLHOUSE_KEEP_CHECKPOINTS_DAYS"
     )
     return Finding(check=f"disk of the {name}", level=level, message=message, cure=cure)
+
+
+def _teacher_states(settings: ServiceSettings) -> Finding:
+    cache = FolderCache(settings.teacher_states_folder, limit_bytes=settings.teacher_states_bytes)
+    kept = sum(entry.bytes for entry in cache.entries())
+    message = f"{kept / GIB:.1f} of at most {settings.teacher_states_gib:g} GiB in {cache.folder}"
+    if kept <= cache.limit_bytes:
+        return Finding(check="teacher states", level="ok", message=message)
+    cure = "run `stillhouse clean`; all of it may be removed at any time"
+    return Finding(check="teacher states", level="warn", message=message, cure=cure)
 
 
 def _devices() -> Finding:

@@ -43,6 +43,7 @@ PHASES = {
     "loading": "Loading models",
     "teacher_sft": "Fine-tuning the teacher",
     "teacher_responses": "Teacher writes responses",
+    "teacher_states": "Teacher reads the data",
     "student_sft": "Fine-tuning the student",
     "evaluating": "Evaluating",
     "training": "Training",

@@ -17,6 +17,7 @@ from celery import Task
 from sqlalchemy.orm import Session, sessionmaker
 
 from app.core.db.session import make_engine, make_sessions
+from app.core.folder_cache import FolderCache
 from app.core.queue import COMPARE_TASK, TRAIN_TASK
 from app.core.storage import ArtifactStore
 from worker.celery_app import app, leaving, settings
@@ -50,7 +51,10 @@ def train(self: Task, job_id: str) -> None:
             store=ArtifactStore(settings.resolved_storage_url),
             work_folder=settings.home_folder / "work",
             heartbeat_s=settings.heartbeat_s,
-            train=TrainingProcess(step_timeout_s=settings.step_timeout_s),
+            train=TrainingProcess(
+                step_timeout_s=settings.step_timeout_s,
+                states=FolderCache(settings.teacher_states_folder, limit_bytes=settings.teacher_states_bytes),
+            ),
             leaving=leaving.is_set,
         )
         num_run = 0

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 
 from app.core.errors import OutOfMemory
 from app.core.events import Emit
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 
 Stop = Literal["cancel", "pause"]
@@ -50,12 +51,18 @@ class Train(Protocol):
 
 
 def train_here(
-    config: DistillConfig, *, out: Path, checkpoints: Path, emit: Emit, should_stop: Callable[[], Stop | None]
+    config: DistillConfig,
+    *,
+    out: Path,
+    checkpoints: Path,
+    emit: Emit,
+    should_stop: Callable[[], Stop | None],
+    states: FolderCache | None = None,
 ) -> TrainedStudent:
-    """Trains in this process."""
+    """Trains in this process; `states` is where states of its teacher are kept."""
     from worker.distill.trainer import distill
 
-    student = distill(config, out=out, emit=emit, should_stop=should_stop, checkpoints=checkpoints)
+    student = distill(config, out=out, emit=emit, should_stop=should_stop, checkpoints=checkpoints, states=states)
     return TrainedStudent(
         folder=student.folder,
         parameters=student.parameters,

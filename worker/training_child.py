@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from worker.distill.allocator import keep_freed_memory
 from worker.endings import as_told
@@ -34,6 +35,7 @@ class Order:
     config: DistillConfig
     out: Path
     checkpoints: Path
+    states: FolderCache | None
     parent: int
 
 
@@ -74,6 +76,7 @@ def main() -> NoReturn:
             order.config,
             out=order.out,
             checkpoints=order.checkpoints,
+            states=order.states,
             emit=connection.send,
             should_stop=wishes.should_stop,
         )

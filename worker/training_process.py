@@ -24,6 +24,7 @@ import structlog
 
 from app.core.errors import Cancelled, Hung, StillhouseError, WorkerLost
 from app.core.events import Emit
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from worker.training import KilledForMemory, Stop, TrainedStudent
 from worker.training_child import ALIVE, Order
@@ -53,9 +54,11 @@ class _Run:
 @dataclass(frozen=True, kw_only=True)
 class TrainingProcess:
     """A `Train` that starts a child for every call. `step_timeout_s`: a child that says nothing for so long hangs.
+    `states` is where states of teachers are kept.
     `grace_s`: what one that is to be cancelled may use for its current step."""
 
     step_timeout_s: float
+    states: FolderCache | None = None
     grace_s: float = 10.0
     command: Sequence[str] = COMMAND
 
@@ -71,7 +74,7 @@ class TrainingProcess:
         """Raises what the training raised, Hung, KilledForMemory or WorkerLost. The child is gone by then."""
         killed_before = kills_for_memory()
         with self._child() as run:
-            order = Order(config=config, out=out, checkpoints=checkpoints, parent=os.getpid())
+            order = Order(config=config, out=out, checkpoints=checkpoints, states=self.states, parent=os.getpid())
             run.connection.send(order)
             self._listen(run, emit, should_stop)
         if isinstance(run.result, TrainedStudent):

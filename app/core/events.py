@@ -32,7 +32,16 @@ class PhaseProgress(_Event):
     """A stretch of work that is not a training step: loading, teacher responses, warm-up, evaluation, export."""
 
     kind: Literal["phase"] = "phase"
-    phase: Literal["loading", "teacher_sft", "teacher_responses", "student_sft", "evaluating", "training", "exporting"]
+    phase: Literal[
+        "loading",
+        "teacher_sft",
+        "teacher_responses",
+        "teacher_states",
+        "student_sft",
+        "evaluating",
+        "training",
+        "exporting",
+    ]
     done: int = 0
     total: int = 0
 

@@ -56,6 +56,12 @@ class _Data(Settings):
         description="given: the data's own responses, the teacher writes those that are missing; teacher: the teacher "
         "writes them all; student: rows without a response are prompts for the student's own samples only.",
     )
+    teacher_states: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="The teacher's states of the data's rows, computed once and kept on disk, so that no step on them "
+        "runs the teacher. auto: where the teacher writes them anyway, or the steps visit every row on average once; "
+        "on: always when a loss reads the teacher; off: the teacher reads at every step.",
+    )
     dev_rows: int = Field(32, ge=1, description="Rows held out from the end of the data for evaluation.")
     max_prompt_tokens: int = Field(512, ge=1, description="A longer prompt is refused, never cut.")
     max_response_tokens: int = Field(256, ge=1, description="Ground-truth responses are cut to this length.")

@@ -10,6 +10,8 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.core.teacher_states import DEFAULT_LIMIT_GIB
+
 
 class ServiceSettings(BaseSettings):
     """`ServiceSettings()` reads the environment; every default works on a laptop, on loopback only."""
@@ -35,6 +37,9 @@ class ServiceSettings(BaseSettings):
     keep_checkpoints_days: float = Field(14, ge=0, description="Checkpoints of ended jobs; 0 keeps them for ever.")
     keep_events_days: float = Field(365, ge=0, description="Events and curves of ended jobs; 0: for ever.")
     keep_comparisons_days: float = Field(365, ge=0, description="Comparisons and batches; 0: for ever.")
+    teacher_states_gib: float = Field(
+        DEFAULT_LIMIT_GIB, ge=0, description="Most that kept states of teachers may take on disk; 0 keeps none."
+    )
     judge_url: str | None = Field(None, description="OpenAI-compatible base URL that judges batches; off by default.")
     judge_model: str | None = Field(None, description="The model to ask there.")
     judge_api_key: SecretStr | None = Field(None, description="Sent as a bearer token.")
@@ -54,6 +59,15 @@ class ServiceSettings(BaseSettings):
     @property
     def broker_folder(self) -> Path:
         return self.home_folder / "broker"
+
+    @property
+    def teacher_states_folder(self) -> Path:
+        """May be removed at any time: what is missing is computed again."""
+        return self.home_folder / "cache" / "teacher-states"
+
+    @property
+    def teacher_states_bytes(self) -> int:
+        return int(self.teacher_states_gib * 2**30)
 
     @property
     def resolved_storage_url(self) -> str:

@@ -20,6 +20,7 @@ PHASES: Mapping[str, str] = {
     "loading": "loading models",
     "teacher_sft": "fine-tuning the teacher",
     "teacher_responses": "teacher writes responses",
+    "teacher_states": "teacher reads the data",
     "student_sft": "fine-tuning the student",
     "evaluating": "evaluating",
     "training": "training",

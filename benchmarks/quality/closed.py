@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from app.core.job_config import DistillConfig
+from app.core.teacher_states import worth_keeping
 from benchmarks.quality.contenders import BUFFER_BATCHES, responses_of
 from benchmarks.quality.families import Task
 from benchmarks.quality.measuring import Exam, train_and_measure
@@ -30,7 +31,7 @@ from worker.distill.evaluate import HeldOut
 from worker.distill.generate import SamplingSettings
 from worker.distill.models import SamplingCopy, SplitModel, compute_dtype, load_model, load_tokenizer
 from worker.distill.objective import Objective
-from worker.distill.responses import complete, greedy
+from worker.distill.responses import Writing, greedy, labelled
 from worker.distill.spans import make_span_finder
 from worker.distill.types import TokenSequence, make_batch
 
@@ -82,7 +83,11 @@ class ClosedWorld:
         assembly = self.assembly(self.config(run), run.regime)
         measured = train_and_measure(assembly, self._dev_exam if run.budget == "sweep" else self.test_exam)
         taught = measured["ground_truth_batches"] * assembly.config.training.batch_size
-        return {**measured, "labelling_seconds": self._labelling_seconds(assembly, taught)}
+        return {
+            **measured,
+            "seconds": measured["seconds"] + self._reading_seconds(assembly.config, run.regime),
+            "labelling_seconds": self._labelling_seconds(assembly, run.regime, taught),
+        }
 
     def config(self, run: Run) -> DistillConfig:
         """The job as a user would describe it. Sampling recipes have the students write for unlabelled prompts."""
@@ -134,7 +139,7 @@ class ClosedWorld:
             objective=Objective(config.losses),
             spans=spans,
             settings=replace(self.settings, temperature=config.sampling.temperature, top_p=config.sampling.top_p),
-            train_rows=self.train_rows(regime, config.data.responses),
+            train_rows=self._rows_of_run(config, regime),
             held_out=HeldOut.prepare(dev, [batch], teacher=self.teacher),
         )
 
@@ -142,11 +147,25 @@ class ClosedWorld:
 
     def train_rows(self, regime: str, responses: str) -> Sequence[Row]:
         """The regime's rows as `data.responses` has them: with `given` and `teacher` no row lacks a response."""
-        if responses == "teacher":
-            return self._written
-        known = self.sizes.labelled if regime == FEW else len(self._labelled)
-        rest = self._written if responses == "given" else [replace(row, response_ids=None) for row in self._labelled]
+        known = self._known(regime, responses)
+        if known == len(self._labelled):
+            return self._labelled
+        rest = [replace(row, response_ids=None) for row in self._labelled] if responses == "student" else self._written
         return [*self._labelled[:known], *rest[known:]]
+
+    def _known(self, regime: str, responses: str) -> int:
+        """How many rows, the first ones, have the data's own response."""
+        if responses == "teacher":
+            return 0
+        return self.sizes.labelled if regime == FEW else len(self._labelled)
+
+    def _rows_of_run(self, config: DistillConfig, regime: str) -> Sequence[Row]:
+        """With the teacher's states where a job keeps them: of what it wrote they are there, the rest is read."""
+        rows = self.train_rows(regime, config.data.responses)
+        known = self._known(regime, config.data.responses)
+        if not worth_keeping(config, rows_to_read=known):
+            return [replace(row, teacher_TD=None) for row in rows]
+        return [*self._reading[0][:known], *rows[known:]] if known else rows
 
     def rows(self, split: Any, count: int) -> list[Row]:
         """Labelled rows of a split."""
@@ -156,28 +175,45 @@ class ClosedWorld:
     def _labelled(self) -> list[Row]:
         return self.rows("train", self.sizes.labelled + self.sizes.prompts)
 
-    def _labelling_seconds(self, assembly: Assembly, taught: int) -> float:
+    def _reading_seconds(self, config: DistillConfig, regime: str) -> float:
+        """Processor time in which the teacher read the rows that a run keeps its states of, before the first step."""
+        known = self._known(regime, config.data.responses)
+        if not known or not worth_keeping(config, rows_to_read=known):
+            return 0.0
+        return self._reading[1] * known / len(self._labelled)
+
+    def _labelling_seconds(self, assembly: Assembly, regime: str, taught: int) -> float:
         """Processor time in which the teacher wrote what a run was taught: of the `taught` rows (each counted once)
         as large a share as of all rows with a response."""
-        answered = [row for row in assembly.train_rows if row.response_ids is not None]
-        own = {id(row) for row in self._labelled}
-        written = sum(id(row) not in own for row in answered)
+        answered = sum(row.response_ids is not None for row in assembly.train_rows)
+        written = answered - self._known(regime, assembly.config.data.responses)
         if not written:
             return 0.0
         seconds_per_row = self._writing[1] / len(self._written)
-        return min(taught, len(answered)) * written / len(answered) * seconds_per_row
+        return min(taught, answered) * written / answered * seconds_per_row
 
     @property
     def _written(self) -> list[Row]:
-        """The same prompts with the teacher's greedy responses."""
+        """The same prompts with the teacher's greedy responses, and its states of them."""
         return self._writing[0]
 
     @cached_property
     def _writing(self) -> tuple[list[Row], float]:
-        """The teacher's responses, and the processor time that it took to write them."""
+        """The teacher's responses with its states, and the processor time that it took to write them."""
         start = time.process_time()
-        rows = complete(
-            [replace(row, response_ids=None) for row in self._labelled],
+        rows = labelled(self._labelled, self._passes.write(self._labelled), self.encoder)
+        return rows, time.process_time() - start
+
+    @cached_property
+    def _reading(self) -> tuple[list[Row], float]:
+        """The labelled rows with the teacher's states, and the processor time that it took to read them."""
+        start = time.process_time()
+        rows = labelled(self._labelled, self._passes.read(self._labelled), self.encoder)
+        return rows, time.process_time() - start
+
+    @property
+    def _passes(self) -> Writing:
+        return Writing(
             teacher=self.teacher,
             encoder=self.encoder,
             settings=greedy(max_new_tokens=MAX_NEW_TOKENS, encoder=self.encoder, pad_id=self.settings.pad_id),
@@ -186,7 +222,6 @@ class ClosedWorld:
             emit=lambda event: None,
             should_stop=lambda: None,
         )
-        return rows, time.process_time() - start
 
     def _row(self, number: int, task: Task) -> Row:
         return Row(

@@ -17,6 +17,7 @@ from app.core.db import comparisons, datasets, events, job_requests, jobs, model
 from app.core.db.tables import Comparison, EventRow, Metric, MetricRange
 from app.core.db.workers import WorkerReport
 from app.core.events import StepDone
+from app.core.folder_cache import FolderCache
 from app.core.storage import ArtifactStore
 from tests.app.conftest import Clock, make_config
 
@@ -33,7 +34,18 @@ def store(tmp_path: Path) -> ArtifactStore:
 @pytest.fixture
 def cleaner(sessions: Sessions, store: ArtifactStore, clock: Clock, tmp_path: Path) -> Cleaner:
     keep = Keep(checkpoints=14 * DAYS, events=100 * DAYS, comparisons=100 * DAYS)
-    return Cleaner(sessions=sessions, store=store, work_folder=tmp_path / "work", keep=keep, clock=clock)
+    return Cleaner(
+        sessions=sessions,
+        store=store,
+        work_folder=tmp_path / "work",
+        states=make_states(tmp_path),
+        keep=keep,
+        clock=clock,
+    )
+
+
+def make_states(folder: Path) -> FolderCache:
+    return FolderCache(folder / "states", limit_bytes=250)
 
 
 def put(store: ArtifactStore, key: str, *, at: datetime) -> None:
@@ -254,6 +266,21 @@ def test_work_folders_of_jobs_that_do_not_run_go(cleaner: Cleaner, sessions: Ses
     assert [path.name for path in cleaner.work_folder.iterdir()] == [running]
 
 
+def test_teacher_states_over_the_limit_go_the_longest_unused_first(cleaner: Cleaner, clock: Clock) -> None:
+    for age, key in enumerate(("newest", "middle", "oldest")):
+        folder = cleaner.states.folder / key
+        folder.mkdir(parents=True)
+        (folder / "states.bin").write_bytes(b"x" * 100)
+        os.utime(folder, (clock().timestamp() - 60 * age,) * 2)
+    left = cleaner.states.scratch()
+    os.utime(left, (clock().timestamp(),) * 2)
+    assert [removal.what for removal in cleaner.find()] == ["teacher states oldest"]
+    clock.advance(2 * 86400)
+    assert [removal.what for removal in cleaner.clean()] == ["teacher states oldest", str(left)]
+    assert [entry.key for entry in cleaner.states.entries()] == ["middle", "newest"]
+    assert cleaner.clean() == []
+
+
 def test_workers_that_were_silent_for_a_day_leave_the_list(cleaner: Cleaner, sessions: Sessions, clock: Clock) -> None:
     said = WorkerReport(
         name="training@a",
@@ -293,5 +320,12 @@ def test_nothing_is_too_old_when_it_is_kept_for_ever(
     compare(sessions, clock, ends=True)
     put(store, f"{jobs.checkpoints_key(job_id)}/1/step-00000010/model.bin", at=clock())
     clock.advance(50 * YEAR)
-    cleaner = Cleaner(sessions=sessions, store=store, work_folder=tmp_path / "work", keep=forever, clock=clock)
+    cleaner = Cleaner(
+        sessions=sessions,
+        store=store,
+        work_folder=tmp_path / "work",
+        states=make_states(tmp_path),
+        keep=forever,
+        clock=clock,
+    )
     assert cleaner.clean() == []

@@ -1,7 +1,8 @@
 """`python -m worker.distill config.json out/`: a run without the service.
 
 Knows a config file, an output folder and Ctrl-C. Writes every event to `out/events.jsonl`, the student to
-`out/student`, checkpoints to `out/checkpoints` until it is done, and one line per step to the terminal.
+`out/student`, checkpoints to `out/checkpoints` and the teacher's states to `out/teacher-states` until it is done, and
+one line per step to the terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from pydantic import ValidationError
 
 from app.core.errors import Paused, StillhouseError
 from app.core.events import Evaluated, Event, Resumed, StepDone, Warned
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
+from app.core.teacher_states import DEFAULT_LIMIT_GIB
 from worker.distill.allocator import keep_freed_memory
 from worker.distill.disk import remove_folder
 from worker.distill.event_log import EventLog
@@ -51,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("config", type=Path, help="JSON job description; data must be of kind 'file'")
     parser.add_argument("out", type=Path, help="folder for student, events and checkpoints")
+    parser.add_argument("--states", type=Path, help="keep the teacher's states here, for other runs too")
     parser.add_argument("--fresh", action="store_true", help="start anew, and remove the checkpoints in OUT")
     args = parser.parse_args(arguments)
     try:
@@ -66,7 +70,13 @@ def main(arguments: list[str] | None = None) -> int:
     if args.fresh:
         remove_folder(checkpoints)
     keep_freed_memory()
-    return _run(config, args.out, checkpoints, _pause_on_signals())
+    states = FolderCache(args.states or args.out / "teacher-states", limit_bytes=DEFAULT_LIMIT_GIB * 2**30)
+    status = _run(config, args.out, checkpoints, states, _pause_on_signals())
+    if status == 0:  # the student is there; what led to it is of no further use
+        remove_folder(checkpoints)
+        if args.states is None:
+            remove_folder(states.folder)
+    return status
 
 
 def _pause_on_signals() -> ShouldStop:
@@ -82,7 +92,7 @@ def _pause_on_signals() -> ShouldStop:
     return lambda: "pause" if asked.is_set() else None
 
 
-def _run(config: DistillConfig, out: Path, checkpoints: Path, should_stop: ShouldStop) -> int:
+def _run(config: DistillConfig, out: Path, checkpoints: Path, states: FolderCache, should_stop: ShouldStop) -> int:
     log = EventLog(out / "events.jsonl")
 
     def emit(event: Event) -> None:
@@ -91,7 +101,7 @@ def _run(config: DistillConfig, out: Path, checkpoints: Path, should_stop: Shoul
             print(line, flush=True)
 
     try:
-        student = distill(config, out=out, emit=emit, should_stop=should_stop, checkpoints=checkpoints)
+        student = distill(config, out=out, emit=emit, should_stop=should_stop, checkpoints=checkpoints, states=states)
     except Paused as error:
         print(f"{error}; the same command goes on from there", file=sys.stderr)
         return 130
@@ -100,7 +110,6 @@ def _run(config: DistillConfig, out: Path, checkpoints: Path, should_stop: Shoul
         return 1
     finally:
         log.close()
-    remove_folder(checkpoints)  # the student is there; what led to it is of no further use
     print(f"student with {student.parameters:,} parameters, of step {student.step}, in {student.folder}")
     return 0
 

@@ -14,7 +14,8 @@ from accelerate.utils import set_seed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from app.core.errors import BadDataset
-from app.core.events import Emit, PhaseProgress, RunStarted
+from app.core.events import Emit, PhaseProgress, RunStarted, Warned
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig, FileData
 from app.core.model_facts import check_models
 from worker.distill.data import PromptEncoder, Row, check_context, ground_truth, read_rows, split
@@ -31,9 +32,10 @@ from worker.distill.models import (
     load_tokenizer,
 )
 from worker.distill.objective import Objective
-from worker.distill.responses import complete, greedy
+from worker.distill.responses import Writing, complete, greedy
 from worker.distill.spans import SpanFinder, make_span_finder
 from worker.distill.stopping import stop_if_asked
+from worker.distill.teacher_states import keeps_states, rows_with_states, with_states
 from worker.distill.types import Batch, ShouldStop, TokenSequence, make_batch
 from worker.distill.warmup import FineTuning, own_responses
 
@@ -95,6 +97,7 @@ class _Ground:
     tokenizer: PreTrainedTokenizerBase
     encoder: PromptEncoder
     keeper: Keeper
+    states: FolderCache | None
     emit: Emit
     should_stop: ShouldStop
 
@@ -117,9 +120,17 @@ class _Ground:
         )
 
 
-def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keeper: Keeper | None = None) -> Assembly:
+def assemble(
+    config: DistillConfig,
+    *,
+    emit: Emit,
+    should_stop: ShouldStop,
+    keeper: Keeper | None = None,
+    states: FolderCache | None = None,
+) -> Assembly:
     """Loads and checks everything, and warms up the models if the job says so. Raises InvalidRequest subclasses (bad
-    data, models or checkpoints that do not fit), Cancelled and Paused; a warm-up also what training raises.
+    data, models or checkpoints that do not fit), Cancelled and Paused; a warm-up also what training raises. Without
+    `states` no states of the teacher are kept.
 
     What is cheap to find out comes first: files and headers before weights, prompts before teacher responses. What an
     earlier attempt has done already is taken from `keeper`.
@@ -141,11 +152,13 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
             tokenizer, template=config.data.template, eos_ids=end_of_text_ids(teacher_model, tokenizer)
         ),
         keeper=keeper,
+        states=states,
         emit=emit,
         should_stop=should_stop,
     )
     rows = read_rows(config.data, ground.encoder)
     keeper.identify(rows, device=accelerator.device, dtype=ground.dtype)
+    keeps = _keeps_states(ground, rows, teacher_model)
     own_rows = own_responses(rows, config, ground.encoder)
     stop_if_asked(should_stop, WHILE_LOADING)
     if config.warmup.teacher_sft_steps and tuned is None:
@@ -153,7 +166,7 @@ def assemble(config: DistillConfig, *, emit: Emit, should_stop: ShouldStop, keep
     teacher, student = _models(ground, teacher_model, rows)
     # Made before the student moves, so that how it samples does not hang on where an attempt began.
     sampler = SamplingCopy(student, dtype=ground.dtype)
-    rows = _with_responses(ground, rows, teacher)
+    rows = _with_responses(ground, rows, teacher, states=ground.states if keeps else None)
     if config.warmup.student_sft_steps and not keeper.is_behind("student_sft"):
         chunk_positions = ground.chunk_positions(student.vocabulary_size)
         ground.fine_tuning().run(student, own_rows, phase="student_sft", chunk_positions=chunk_positions)
@@ -187,24 +200,36 @@ def _models(ground: _Ground, teacher_model: PreTrainedModel, rows: Sequence[Row]
     return models
 
 
-def _with_responses(ground: _Ground, rows: Sequence[Row], teacher: SplitModel) -> list[Row]:
+def _keeps_states(ground: _Ground, rows: Sequence[Row], teacher: PreTrainedModel) -> bool:
+    """Whether the run trains on kept states. It is decided before any checkpoint, and the keeper remembers it."""
+    cache = ground.states
+    found = cache and keeps_states(rows, ground.config, teacher=teacher, dtype=ground.dtype, cache=cache)
+    keeps = ground.keeper.keeps_states(found is True)
+    if isinstance(found, Warned) and not keeps:
+        ground.emit(found)
+    return keeps
+
+
+def _with_responses(
+    ground: _Ground, rows: Sequence[Row], teacher: SplitModel, *, states: FolderCache | None
+) -> list[Row]:
     """The rows with the teacher's responses where they are missing; training rows keep none if only the student is to
-    answer them."""
+    answer them. With `states`, those that are trained on have the teacher's states too."""
     config, data = ground.config, ground.config.data
-    left = rows[: -data.dev_rows] if data.responses == "student" else []
-    limit = data.max_response_tokens
-    completed = complete(
-        rows[len(left) :],
+    writing = Writing(
         teacher=teacher,
         encoder=ground.encoder,
-        settings=greedy(max_new_tokens=limit, encoder=ground.encoder, pad_id=ground.pad_id),
+        settings=greedy(max_new_tokens=data.max_response_tokens, encoder=ground.encoder, pad_id=ground.pad_id),
         batch_size=config.training.batch_size,
         generator=torch.Generator().manual_seed(config.training.seed),
         emit=ground.emit,
         should_stop=ground.should_stop,
-        kept=ground.keeper.responses(),
     )
-    return [*left, *completed]
+    if states is None:
+        left = rows[: -data.dev_rows] if data.responses == "student" else []
+        return [*left, *complete(rows[len(left) :], writing=writing, kept=ground.keeper.responses())]
+    chosen, scratch = rows_with_states(rows, config), ground.keeper.states_scratch
+    return with_states(rows, chosen, writing=writing, cache=states, scratch=scratch)
 
 
 def _put_together(

@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from app.core.errors import BadDataset, ContextTooShort
 from app.core.job_config import FileData
@@ -25,7 +28,8 @@ class Row:
     """One prompt as ids. `number` is the row's 1-based place in the file.
 
     `response_ids` is what is trained on; `reference` is the data's own response, which answers are measured against
-    (the teacher's where the data has none); `more_references` are as good.
+    (the teacher's where the data has none); `more_references` are as good. `teacher_TD`: the teacher's states that
+    predict the response's tokens, where they are kept.
     """
 
     number: int
@@ -34,6 +38,7 @@ class Row:
     reference: str | None
     response_ids: tuple[int, ...] | None
     more_references: tuple[str, ...] = ()
+    teacher_TD: Tensor | None = field(default=None, repr=False, compare=False)
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -117,6 +122,17 @@ def split(rows: Sequence[Row], *, dev_rows: int) -> tuple[list[Row], list[Row]]:
 def ground_truth(rows: Sequence[Row]) -> list[TokenSequence]:
     """The rows' own responses as training sequences. Every row that gets here has one."""
     return [TokenSequence(row.prompt_ids, row.response_ids or (), is_ground_truth=True) for row in rows]
+
+
+def kept_states(rows: Sequence[Row], device: torch.device) -> Tensor | None:
+    """The teacher's states [N, D] of the batch that `rows` make, on `device`; None unless every row has its own."""
+    kept = [row.teacher_TD for row in rows if row.teacher_TD is not None]
+    if len(kept) < len(rows):
+        return None
+    states_ND = torch.cat(kept)
+    if device.type == "cuda":  # only from such memory is a copy done beside other work
+        states_ND = states_ND.pin_memory()
+    return states_ND.to(device, non_blocking=True)
 
 
 class RowOrder:

@@ -35,8 +35,9 @@ from worker.distill.training_state import (
     write_state,
 )
 
-# Settings that may change between two attempts: they say how often state is kept and where the (hashed) rows lie.
-_FREE = ("training.checkpoint_every", "training.keep_last", "data.path")
+# Settings that may change between two attempts: they say how often state is kept and where the (hashed) rows lie; and
+# one that a run which goes on takes as it began (`keeps_states`).
+_FREE = ("training.checkpoint_every", "training.keep_last", "data.path", "data.teacher_states")
 
 
 class Teller:
@@ -109,6 +110,18 @@ class Keeper:
             return None
         settings = [(name, value) for name, value in _leaves(self._about["config"]) if name not in _FREE]
         return ResponseFile(self._folder.path / "responses.jsonl", about=_fingerprint([*settings, self._about["rows"]]))
+
+    def keeps_states(self, now: bool) -> bool:
+        """Whether the run trains on states of its teacher that are kept: as it began, else as `now` says. They are
+        rounded otherwise than those of a pass at every step, and a run stays what it is."""
+        keeps = bool(self._point.manifest.get("teacher_states", now)) if self._point else now
+        self._about["teacher_states"] = keeps
+        return keeps
+
+    @property
+    def states_scratch(self) -> Path | None:
+        """Where states are gathered until they are complete."""
+        return self._folder.path / ".teacher-states" if self._folder else None
 
     def identify(self, rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> None:
         """What the run trains on, and in what. Raises CheckpointMismatch when it began with other rows; another machine

@@ -1,6 +1,6 @@
-"""Responses written by the teacher for rows that have none (or for all of them): sequence-level distillation.
+"""The teacher over rows: it writes the responses that are missing, and reads those that are there for their states.
 
-Knows prompts and one model. Does not know students or training. As a program it completes a JSONL file:
+Knows prompts, responses and one model. Does not know students or training. As a program it completes a JSONL file:
 `python -m worker.distill.responses --teacher MODEL rows.jsonl completed.jsonl`.
 """
 
@@ -8,21 +8,58 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from app.core.events import Emit, PhaseProgress
-from worker.distill.data import PromptEncoder, Row
+from worker.distill.data import PromptEncoder, Row, ground_truth
+from worker.distill.evaluate import response_states
 from worker.distill.generate import SamplingSettings, sample
 from worker.distill.models import SplitModel, compute_dtype, end_of_text_ids, load_model, load_tokenizer
 from worker.distill.response_file import ResponseFile, Written
 from worker.distill.stopping import stop_if_asked
-from worker.distill.types import ShouldStop
+from worker.distill.types import ShouldStop, TokenSequence, make_batch
+
+Stretch = Literal["teacher_responses", "teacher_states"]
+WHILE: Mapping[Stretch, str] = {
+    "teacher_responses": "while the teacher was writing responses",
+    "teacher_states": "while the teacher was reading the data",
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """One batch of responses, and the states [N, D] that predict their tokens, response behind response."""
+
+    written: list[Written]
+    states_ND: Tensor
+
+
+def write_batches(
+    lm: SplitModel,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    settings: SamplingSettings,
+    batch_size: int,
+    generator: torch.Generator,
+    skip: int = 0,
+) -> Iterator[Said]:
+    """A response to every prompt, in batches of prompts of like length (less padding).
+
+    `skip` leaves out that many of the first, whole batches; the others are then the same, if nothing is left to chance.
+    """
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    for start in range(skip, len(order), batch_size):
+        part = order[start : start + batch_size]
+        state = sample(lm, [prompts[i] for i in part], settings=settings, generator=generator)
+        yield Said(list(zip(part, state.responses(), strict=True)), state.hidden_BTD[state.valid_BT()])
 
 
 def write_responses(
@@ -32,17 +69,23 @@ def write_responses(
     settings: SamplingSettings,
     batch_size: int,
     generator: torch.Generator,
-    skip: int = 0,
 ) -> Iterator[Written]:
-    """(index, response ids) of every prompt, in batches of prompts of like length (less padding).
+    """(index, response ids) of every prompt, batch by batch."""
+    batches = write_batches(lm, prompts, settings=settings, batch_size=batch_size, generator=generator)
+    return chain.from_iterable(said.written for said in batches)
 
-    `skip` leaves out that many of the first, whole batches; the others are then the same, if nothing is left to chance.
-    """
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+
+@torch.no_grad()
+def read_batches(
+    lm: SplitModel, sequences: Sequence[TokenSequence], *, batch_size: int, pad_id: int, skip: int = 0
+) -> Iterator[Said]:
+    """Responses that are there already, with the states of a pass over prompts and responses, in batches of like
+    length; `skip` as in `write_batches`."""
+    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i].prompt_ids) + len(sequences[i].response_ids))
     for start in range(skip, len(order), batch_size):
         part = order[start : start + batch_size]
-        state = sample(lm, [prompts[i] for i in part], settings=settings, generator=generator)
-        yield from zip(part, state.responses(), strict=True)
+        batch = make_batch([sequences[i] for i in part], pad_id=pad_id, device=lm.device)
+        yield Said([(i, sequences[i].response_ids) for i in part], response_states(lm, batch))
 
 
 def greedy(*, max_new_tokens: int, encoder: PromptEncoder, pad_id: int) -> SamplingSettings:
@@ -52,50 +95,89 @@ def greedy(*, max_new_tokens: int, encoder: PromptEncoder, pad_id: int) -> Sampl
     )
 
 
-def complete(
-    rows: Sequence[Row],
-    *,
-    teacher: SplitModel,
-    encoder: PromptEncoder,
-    settings: SamplingSettings,
-    batch_size: int,
-    generator: torch.Generator,
-    emit: Emit,
-    should_stop: ShouldStop,
-    kept: ResponseFile | None = None,
-) -> list[Row]:
-    """`rows` with a response in every one; the teacher writes those that are missing and not in `kept`, which it gets.
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How the teacher goes through rows: batch by batch, telling how far it is.
 
-    Raises Cancelled or Paused between batches once `should_stop()` says so.
+    Between batches it raises Cancelled or Paused once `should_stop()` says so.
     """
+
+    teacher: SplitModel
+    encoder: PromptEncoder
+    settings: SamplingSettings
+    batch_size: int
+    generator: torch.Generator
+    emit: Emit
+    should_stop: ShouldStop
+
+    def write(self, rows: Sequence[Row], *, skip: int = 0) -> Iterator[Said]:
+        return write_batches(
+            self.teacher,
+            [row.prompt_ids for row in rows],
+            settings=self.settings,
+            batch_size=self.batch_size,
+            generator=self.generator,
+            skip=skip,
+        )
+
+    def read(self, rows: Sequence[Row], *, skip: int = 0) -> Iterator[Said]:
+        pad_id = self.settings.pad_id
+        return read_batches(self.teacher, ground_truth(rows), batch_size=self.batch_size, pad_id=pad_id, skip=skip)
+
+    def whole_batches(self, known: list[Written], total: int) -> list[Written]:
+        """The first of `known` that are whole batches of a stretch of `total` responses: a batch that is begun anew is
+        not padded otherwise."""
+        return known if len(known) >= total else known[: len(known) // self.batch_size * self.batch_size]
+
+    def told(self, phase: Stretch, batches: Iterator[Said], *, known: int, total: int) -> Iterator[Said]:
+        """`batches`, which follow `known` responses of `total`."""
+        for done in range(self.batch_size, known + self.batch_size, self.batch_size):
+            self._tell(phase, min(done, known), total)
+        for said in batches:
+            known += len(said.written)
+            yield said
+            self._tell(phase, known, total)
+
+    def _tell(self, phase: Stretch, done: int, total: int) -> None:
+        self.emit(PhaseProgress(phase=phase, done=done, total=total))
+        stop_if_asked(self.should_stop, WHILE[phase])
+
+
+def complete(rows: Sequence[Row], *, writing: Writing, kept: ResponseFile | None = None) -> list[Row]:
+    """`rows` with a response in every one; the teacher writes those that are missing and not in `kept`, which gets
+    them. Raises Cancelled and Paused."""
     missing = [i for i, row in enumerate(rows) if row.response_ids is None]
     completed = list(rows)
-    known = kept.read() if kept and missing else []
-    if len(known) < len(missing):
-        known = known[: len(known) // batch_size * batch_size]  # a batch written anew is not padded otherwise
+    known = writing.whole_batches(kept.read() if kept and missing else [], len(missing))
     if kept and missing:
         kept.begin(known)
-    written = write_responses(
-        teacher,
-        [rows[i].prompt_ids for i in missing],
-        settings=settings,
-        batch_size=batch_size,
-        generator=generator,
-        skip=len(known),
-    )
-    batch: list[Written] = []
-    for done, (k, response_ids) in enumerate(chain(known, written), start=1):
-        i = missing[k]
-        reference = rows[i].reference or encoder.text(response_ids)
-        completed[i] = replace(rows[i], response_ids=response_ids, reference=reference)
-        batch.append((k, response_ids))
-        if done % batch_size == 0 or done == len(missing):
-            if kept and done > len(known):
-                kept.add(batch)
-            batch = []
-            emit(PhaseProgress(phase="teacher_responses", done=done, total=len(missing)))
-            stop_if_asked(should_stop, "while the teacher was writing responses")
+    batches = writing.write([rows[i] for i in missing], skip=len(known))
+    written = [known]
+    for said in writing.told("teacher_responses", batches, known=len(known), total=len(missing)):
+        written.append(said.written)
+        if kept:
+            kept.add(said.written)
+    for k, response_ids in chain.from_iterable(written):
+        completed[missing[k]] = answered(rows[missing[k]], response_ids, writing.encoder)
     return completed
+
+
+def answered(
+    row: Row, response_ids: tuple[int, ...], encoder: PromptEncoder, *, teacher_TD: Tensor | None = None
+) -> Row:
+    """The row with a response; it is what answers are measured against too, if the data has none."""
+    reference = row.reference or encoder.text(response_ids)
+    return replace(row, response_ids=response_ids, reference=reference, teacher_TD=teacher_TD)
+
+
+def labelled(rows: Sequence[Row], batches: Iterator[Said], encoder: PromptEncoder) -> list[Row]:
+    """`rows` with what the teacher said of each: responses, and its states in memory."""
+    done = list(rows)
+    for said in batches:
+        parts_TD = said.states_ND.split([len(response_ids) for _, response_ids in said.written])
+        for (k, response_ids), teacher_TD in zip(said.written, parts_TD, strict=True):
+            done[k] = answered(rows[k], response_ids, encoder, teacher_TD=teacher_TD)
+    return done
 
 
 def main() -> None:
@@ -120,10 +202,15 @@ def main() -> None:
     messages = [row.get("messages") or [{"role": "user", "content": row["prompt"]}] for row in raw]
     rows = _write_until_ended(
         [Row(i, m[-1]["content"], encoder.prompt(m), None, None) for i, m in enumerate(messages, start=1)],
-        teacher=SplitModel(model, vocabulary_size=len(tokenizer)),
-        encoder=encoder,
-        settings=greedy(max_new_tokens=args.max_new_tokens, encoder=encoder, pad_id=tokenizer.pad_token_id or 0),
-        batch_size=args.batch_size,
+        writing=Writing(
+            teacher=SplitModel(model, vocabulary_size=len(tokenizer)),
+            encoder=encoder,
+            settings=greedy(max_new_tokens=args.max_new_tokens, encoder=encoder, pad_id=tokenizer.pad_token_id or 0),
+            batch_size=args.batch_size,
+            generator=torch.Generator().manual_seed(0),
+            emit=lambda event: print(event, flush=True),
+            should_stop=lambda: None,
+        ),
         retries=args.retries,
     )
     lines = [
@@ -135,28 +222,13 @@ def main() -> None:
     print(f"{len(lines)} of {len(rows)} rows written; the others had not ended at --max-new-tokens")
 
 
-def _write_until_ended(
-    rows: list[Row],
-    *,
-    teacher: SplitModel,
-    encoder: PromptEncoder,
-    settings: SamplingSettings,
-    batch_size: int,
-    retries: int,
-) -> list[Row]:
-    generator = torch.Generator().manual_seed(0)
+def _write_until_ended(rows: list[Row], *, writing: Writing, retries: int) -> list[Row]:
     for _ in range(1 + retries):
         rows = complete(
-            [row if _ended(row, encoder) else replace(row, response_ids=None, reference=None) for row in rows],
-            teacher=teacher,
-            encoder=encoder,
-            settings=settings,
-            batch_size=batch_size,
-            generator=generator,
-            emit=lambda event: print(event, flush=True),
-            should_stop=lambda: None,
+            [row if _ended(row, writing.encoder) else replace(row, response_ids=None, reference=None) for row in rows],
+            writing=writing,
         )
-        settings = replace(settings, temperature=0.7)
+        writing = replace(writing, settings=replace(writing.settings, temperature=0.7))
     return rows
 
 

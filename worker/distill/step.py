@@ -15,7 +15,7 @@ from torch import Tensor
 from app.core.errors import NonFiniteLoss
 from app.core.events import Correction
 from worker.distill.assembly import Assembly
-from worker.distill.data import Row, RowOrder, ground_truth
+from worker.distill.data import Row, RowOrder, ground_truth, kept_states
 from worker.distill.evaluate import response_states
 from worker.distill.optimization import Optimization
 from worker.distill.prompt_choice import choose_rows
@@ -29,7 +29,7 @@ from worker.distill.types import Batch
 
 @dataclass(frozen=True)
 class Drawn:
-    """One micro-batch with what is known of it: where it is from, teacher states if they came for free."""
+    """One micro-batch with what is known of it: where it is from, teacher states if they are there already."""
 
     batch: Batch
     source: Source
@@ -144,10 +144,11 @@ class Stepper:
                 batch = run.batch(fresh.sequences)
             return Drawn(batch, source, fresh.teacher_hidden_ND, fresh.metrics, fresh.correction(step))
         with self.clock("data"):
-            replayed = source == "replay"
-            sequences = self.schedule.buffer.draw(size) if replayed else ground_truth(self._answered.take(size))
-            batch = run.batch(sequences)
-        return Drawn(batch, source, None, {})
+            if source == "replay":
+                return Drawn(run.batch(self.schedule.buffer.draw(size)), source, None, {})
+            rows = self._answered.take(size)
+            states_ND = kept_states(rows, run.device) if run.objective.needs_teacher else None
+            return Drawn(run.batch(ground_truth(rows)), source, states_ND, {})
 
     def _prompts(self, size: int) -> list[Row]:
         """The rows whose prompts the student writes for."""

@@ -14,6 +14,7 @@ from accelerate.utils import set_seed
 
 from app.core.errors import NonFiniteLoss
 from app.core.events import Emit, Evaluated, PhaseProgress, SampleDrawn, StepDone, StudentExported, Warned
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from worker.distill.assembly import Assembly, assemble
 from worker.distill.checkup import Examiner
@@ -51,19 +52,26 @@ class Trained:
 
 
 def distill(
-    config: DistillConfig, *, out: Path, emit: Emit, should_stop: ShouldStop, checkpoints: Path | None = None
+    config: DistillConfig,
+    *,
+    out: Path,
+    emit: Emit,
+    should_stop: ShouldStop,
+    checkpoints: Path | None = None,
+    states: FolderCache | None = None,
 ) -> DistilledStudent:
     """Trains the student that `config` describes and writes it to `out / "student"`.
 
     `checkpoints` is the folder that this run keeps its checkpoints in; the run goes on from the newest whole one, if
-    there is any. `should_stop` is asked at every step boundary; a pause keeps a checkpoint there. Raises Cancelled,
-    Paused, InvalidRequest subclasses for data, models and checkpoints that do not fit, NonFiniteLoss, NothingToLearn
-    and DiskFull. `config.data` must be a file.
+    there is any. `states` is where states of its teacher are kept, for this run and others; without one none are.
+    `should_stop` is asked at every step boundary; a pause keeps a checkpoint there. Raises Cancelled, Paused,
+    InvalidRequest subclasses for data, models and checkpoints that do not fit, NonFiniteLoss, NothingToLearn and
+    DiskFull. `config.data` must be a file.
     """
     set_seed(config.training.seed)
     tell = Teller(emit)
     keeper = Keeper(checkpoints, config=config, tell=tell, teacher_folder=out / "teacher")
-    run = assemble(config, emit=tell, should_stop=should_stop, keeper=keeper)
+    run = assemble(config, emit=tell, should_stop=should_stop, keeper=keeper, states=states)
     trained = Trainer(run, keeper=keeper, emit=tell, should_stop=should_stop).train()
     return _exported(run, trained, out=out, emit=tell, keeper=keeper)
 

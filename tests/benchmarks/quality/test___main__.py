@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.quality import contenders
 from benchmarks.quality.__main__ import write_results
 from benchmarks.quality.closed import ClosedWorld, Sizes
 from benchmarks.quality.models import Scratch, Shape, trained
 from benchmarks.quality.plan import Bench, Plan
-from benchmarks.quality.records import Records
+from benchmarks.quality.records import Records, Run
 from benchmarks.quality.report import write_report
+from worker.distill.data import ground_truth
+from worker.distill.evaluate import response_states
 
 TOY = Scratch(Shape(32, 32, 1), "start", tasks=100, steps=2, batch_size=4, learning_rate=1e-3)
 SIZES = Sizes(
@@ -117,6 +120,32 @@ def test_the_teachers_time_of_writing_counts_where_it_writes(quality: dict[str, 
     assert seconds["few_labels", "seqkd"] > 0
     assert seconds["many_labels", "seqkd"] == seconds["few_labels", "seqkd"]  # it writes them all anew
     assert seconds["few_labels", "gkd"] == seconds["many_labels", "mgsr"] == 0
+
+
+@pytest.mark.parametrize(
+    ("regime", "recipe", "steps", "kept"),
+    [
+        ("few_labels", "kd", 2, True),  # 8 rows are visited as often as there are labelled ones
+        ("few_labels", "kd", 1, False),
+        ("few_labels", "mgsr", 4, True),
+        ("few_labels", "seqkd", 4, False),  # no loss reads them
+        ("many_labels", "kd", 5, False),
+        ("many_labels", "kd", 6, True),
+    ],
+)
+def test_rows_have_the_teachers_states_where_a_job_keeps_them(
+    regime: str, recipe: str, steps: int, kept: bool, world: ClosedWorld
+) -> None:
+    contender = next(c for c in (*contenders.baselines(), contenders.ours()) if c.recipe == recipe)
+    run = Run("tiny", regime, contender, "steps", steps, 0, 1e-3)
+    assembly = world.assembly(world.config(run), regime)
+    answered = [row for row in assembly.train_rows if row.response_ids is not None]
+    assert [row.teacher_TD is not None for row in answered] == [kept] * len(answered)
+    for row in answered[:3] + answered[-3:]:
+        if row.teacher_TD is not None:
+            batch = assembly.batch(ground_truth([row]))
+            torch.testing.assert_close(row.teacher_TD, response_states(world.teacher, batch), rtol=0.05, atol=0.05)
+    assert (world._reading_seconds(assembly.config, regime) > 0) == kept
 
 
 def test_few_labels_leave_prompts_without_responses(world: ClosedWorld) -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from app.core.events import Event
 from tests.worker.distill.conftest import PROMPTS
 from worker.distill.data import PromptEncoder, Row
 from worker.distill.models import SplitModel, load_tokenizer
-from worker.distill.responses import complete, greedy
+from worker.distill.responses import Writing, complete, greedy
 
 
 @pytest.fixture
@@ -23,21 +24,20 @@ def encoder(tiny_teacher: Path) -> PromptEncoder:
     return PromptEncoder(load_tokenizer(str(tiny_teacher)), template="chat", eos_ids=frozenset({2}))
 
 
+def make_writing(lm: SplitModel, encoder: PromptEncoder, *, max_new_tokens: int = 2, **changes: Any) -> Writing:
+    settings = greedy(max_new_tokens=max_new_tokens, encoder=encoder, pad_id=0)
+    plain: dict[str, Any] = {"batch_size": 1, "emit": lambda event: None, "should_stop": lambda: None}
+    generator = torch.Generator()
+    return Writing(teacher=lm, encoder=encoder, settings=settings, generator=generator, **plain | changes)
+
+
 def test_missing_responses_are_the_models_own_greedy_ones(teacher_lm: SplitModel, encoder: PromptEncoder) -> None:
     rows = [Row(i, "", prompt, None, None) for i, prompt in enumerate(PROMPTS, start=1)]
     rows[1] = Row(2, "", PROMPTS[1], "given", (9, 2))
     rows[3] = Row(4, "", PROMPTS[3], "the data's own", None)
     events: list[Event] = []
-    completed = complete(
-        rows,
-        teacher=teacher_lm,
-        encoder=encoder,
-        settings=greedy(max_new_tokens=6, encoder=encoder, pad_id=0),
-        batch_size=2,
-        generator=torch.Generator(),
-        emit=events.append,
-        should_stop=lambda: False,
-    )
+    writing = make_writing(teacher_lm, encoder, max_new_tokens=6, batch_size=2, emit=events.append)
+    completed = complete(rows, writing=writing)
     assert completed[1] is rows[1]
     for row in (completed[0], completed[2], completed[3]):
         expected = teacher_lm.model.generate(
@@ -52,16 +52,7 @@ def test_missing_responses_are_the_models_own_greedy_ones(teacher_lm: SplitModel
 def test_a_stop_is_obeyed_between_batches(teacher_lm: SplitModel, encoder: PromptEncoder) -> None:
     rows = [Row(i, "", prompt, None, None) for i, prompt in enumerate(PROMPTS)]
     with pytest.raises(Cancelled):
-        complete(
-            rows,
-            teacher=teacher_lm,
-            encoder=encoder,
-            settings=greedy(max_new_tokens=2, encoder=encoder, pad_id=0),
-            batch_size=1,
-            generator=torch.Generator(),
-            emit=lambda event: None,
-            should_stop=lambda: True,
-        )
+        complete(rows, writing=make_writing(teacher_lm, encoder, should_stop=lambda: "cancel"))
 
 
 @pytest.mark.slow

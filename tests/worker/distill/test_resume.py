@@ -17,6 +17,7 @@ import pytest
 
 from app.core.errors import Paused
 from app.core.events import Event, Resumed, is_training_event, parse_event
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.trainer import DistilledStudent, distill
@@ -75,13 +76,21 @@ class Asked:
 def run(
     config: DistillConfig, folder: Path, told: Callable[[Event], None], asked: Callable[[], Stop | None]
 ) -> DistilledStudent:
-    return distill(config, out=folder / "out", emit=told, should_stop=asked, checkpoints=folder / "checkpoints")
+    return distill(
+        config,
+        out=folder / "out",
+        emit=told,
+        should_stop=asked,
+        checkpoints=folder / "checkpoints",
+        states=FolderCache(folder / "states", limit_bytes=2**20),
+    )
 
 
 @pytest.fixture
 def full(make_config: MakeConfig, tiny_rows: Path, tmp_path: Path) -> DistillConfig:
-    """Every kind of state at once: warm-up of both models, responses that the teacher writes, replayed samples, SCRG,
-    DAC-KL's own network, spans, accumulation, and evaluations that move phi and choose the best."""
+    """Every kind of state at once: warm-up of both models, responses that the teacher writes and others that it reads,
+    whose states are kept, replayed samples, SCRG, DAC-KL's own network, spans, accumulation, and evaluations that move
+    phi and choose the best."""
     rows = [json.loads(line) for line in tiny_rows.read_text().splitlines()]
     some = [row | {"response": None} if i % 3 == 0 else row for i, row in enumerate(rows)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, some)))
@@ -97,7 +106,9 @@ def test_a_pause_at_any_moment_changes_nothing(full: DistillConfig, tmp_path: Pa
     config, asked, reference_told = full, Asked(), Told()
     reference = run(config, tmp_path / "reference", reference_told, asked)
     assert {event.source for event in reference_told.training if event.kind == "step"} >= {"fresh", "replay"}
-    assert asked.count == 2 + 2 + 2 + 2 + 5  # while loading, between batches of responses, before each step
+    assert (tmp_path / "reference/states").is_dir()
+    # while loading, in both warm-ups, between batches that the teacher writes and reads, before each step
+    assert asked.count == 2 + 2 + 2 + 3 + 2 + 5
     for at in range(1, asked.count + 1):
         told = Told()
         with pytest.raises(Paused):
