@@ -33,6 +33,7 @@ def build(settings: ServiceSettings) -> FastAPI:
         store=ArtifactStore(settings.resolved_storage_url),
         lease_s=settings.lease_s,
         max_upload_bytes=settings.max_upload_mib * 2**20,
+        states_limit_bytes=settings.teacher_states_bytes,
         has_judge=settings.judge_url is not None,
     )
     sweeper = Sweeper(

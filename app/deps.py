@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.core.db.session import make_sessions
 from app.core.queue import JobQueue
 from app.core.storage import ArtifactStore
+from app.core.teacher_states import DEFAULT_LIMIT_GIB
 from app.doorbell import Doorbell
 
 
@@ -38,6 +39,7 @@ class Services:
     clock: Callable[[], datetime] = utc_now
     lease_s: float = 60.0
     max_upload_bytes: int = 512 * 2**20
+    states_limit_bytes: int = DEFAULT_LIMIT_GIB * 2**30
     stream_poll_s: float = 0.5
     stream_ping_s: float = 15.0
     has_judge: bool = False

@@ -4,7 +4,8 @@ Knows a count of operations, what finished jobs of this installation took, and s
 names that workers report. With N parameters, a pass reads a token in 2N operations and learns from it in 6N (Kaplan et
 al. 2020, Sec. 2.1); L is the mean row's length in tokens, of which stored rows have about one in four bytes.
 
-    training     S L (6 N_student + 2 N_teacher)      S sequences in all steps; no teacher pass where no loss reads it
+    training     S L (6 N_student + 2 N_teacher)      S sequences in all steps; no teacher pass where no loss reads it,
+                 nor over rows of the data whose states are kept: the given ones are read once instead
     sampling     share S G (2 N_student)              G = sampling.max_new_tokens, the most that may be sampled
     candidates   share S tried (2 N_student G + 2 N_teacher L)    where several prompts are tried for each one
     correction   share S rounds (2 N_teacher L + N_student G)     half a response is written again, on average; where
@@ -32,9 +33,9 @@ from app.core.db.datasets import storage_key
 from app.core.db.tables import Dataset, Job, Model, Worker
 from app.core.errors import NotFound
 from app.core.job_config import AdaptiveOffPolicySampling, DistillConfig, MixedSampling, ScrgConfig
-from app.core.loss_config import SftLoss
 from app.core.queue import TRAINING_QUEUE
 from app.core.storage import ArtifactStore
+from app.core.teacher_states import reads_teacher, visits, worth_keeping
 
 PAST_JOBS = 10
 # Before anything was measured: what two cores of a server reach in float32, and a careful guess for an accelerator.
@@ -52,7 +53,12 @@ class Work:
     teacher_parameters: int
     student_parameters: int
     row_tokens: float
+    rows: int
     missing_responses: int
+
+    @property
+    def keeps_states(self) -> bool:
+        return worth_keeping(self.config, rows_to_read=self.rows - self.missing_responses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +79,10 @@ def look_ahead(
     dataset: Dataset,
     teacher_parameters: int,
     student_parameters: int,
+    state_bytes: int,
+    states_limit_bytes: int,
 ) -> Outlook:
-    """Raises FileNotFoundError when the data set's rows are gone."""
+    """`state_bytes`: of one of the teacher's states. Raises FileNotFoundError when the data set's rows are gone."""
     work = _work(store, config, dataset, teacher_parameters, student_parameters)
     speeds = _past_speeds(session, store, config.sampling.kind)
     if speeds:
@@ -88,7 +96,11 @@ def look_ahead(
     return Outlook(
         seconds=operations(work) / speed,
         basis=basis,
-        disk_bytes=disk_bytes(config, student_parameters=student_parameters),
+        disk_bytes=disk_bytes(
+            config,
+            student_parameters=student_parameters,
+            states=_states_bytes(work, state_bytes=state_bytes, limit_bytes=states_limit_bytes),
+        ),
         free_bytes=store.free_bytes(),
     )
 
@@ -100,13 +112,18 @@ def operations(work: Work) -> float:
     sequences = training.max_steps * training.batch_size * training.gradient_accumulation
     sampled, written = _sampled_share(config) * sequences, config.sampling.max_new_tokens
     tried = config.sampling.candidates
-    reads_teacher = not all(isinstance(loss, SftLoss) for loss in config.losses)
+    read = 0.0
+    if reads_teacher(config):
+        read = sequences
+        if work.keeps_states:
+            read += work.rows - work.missing_responses - visits(config)
     warmup = config.warmup
     passes = training.max_steps // evaluation.every_steps + 2
     held_out = config.data.dev_rows * length * 2 * student
     answers = min(evaluation.rouge_rows, config.data.dev_rows) * written * 2 * student
     return (
-        sequences * length * (6 * student + (2 * teacher if reads_teacher else 0))
+        sequences * length * 6 * student
+        + read * length * 2 * teacher
         + sampled * written * 2 * student
         + (sampled * tried * (2 * student * written + 2 * teacher * length) if tried > 1 else 0)
         + sampled * _halves_corrected(config.scrg) * (2 * teacher * length + student * written)
@@ -117,12 +134,20 @@ def operations(work: Work) -> float:
     )
 
 
-def disk_bytes(config: DistillConfig, *, student_parameters: int) -> dict[str, int]:
+def disk_bytes(config: DistillConfig, *, student_parameters: int, states: int = 0) -> dict[str, int]:
     """The finished student in float32, and the checkpoints at their most: weights and AdamW's two moments each, those
-    that are kept, the best, and the one that is being written."""
+    that are kept, the best, and the one that is being written; and the teacher's `states`, which a cache keeps."""
     kept = config.training.keep_last + 1 + (config.evaluation.select == "best")
-    parts = {"student": 4 * student_parameters, "checkpoints": kept * 12 * student_parameters}
+    parts = {"student": 4 * student_parameters, "checkpoints": kept * 12 * student_parameters, "states": states}
     return {**parts, "total": sum(parts.values())}
+
+
+def _states_bytes(work: Work, *, state_bytes: int, limit_bytes: int) -> int:
+    """Of all response tokens, written ones at their most; 0 where they are not kept or would be too many."""
+    longest = work.config.data.max_response_tokens
+    given = min(work.row_tokens, longest)  # prompt and response: more than the response alone
+    size = int((work.missing_responses * longest + (work.rows - work.missing_responses) * given) * state_bytes)
+    return size if work.keeps_states and size <= limit_bytes else 0
 
 
 def _halves_corrected(scrg: ScrgConfig) -> float:
@@ -159,6 +184,7 @@ def _work(
         teacher_parameters=teacher_parameters,
         student_parameters=student_parameters,
         row_tokens=min(read + missing / dataset.rows * config.data.max_response_tokens, longest),
+        rows=dataset.rows if config.data.responses != "student" else dataset.rows - without + missing,
         missing_responses=missing,
     )
 

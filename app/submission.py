@@ -21,6 +21,7 @@ from app.core.model_facts import ModelFacts, check_models
 from app.core.recipes import without_recipe
 from app.core.schemas import CloneIn, DryRunOut, JobIn
 from app.core.storage import ArtifactStore
+from app.core.teacher_states import DEFAULT_LIMIT_GIB
 from app.memory import estimate_bytes
 from app.outlook import Outlook, look_ahead
 
@@ -53,7 +54,9 @@ def check(config: DistillConfig, *, sessions: sessionmaker[Session]) -> Checked:
     return Checked(config=config, dataset=dataset, teacher=teacher, student=student)
 
 
-def dry_run(session: Session, checked: Checked, *, store: ArtifactStore) -> DryRunOut:
+def dry_run(
+    session: Session, checked: Checked, *, store: ArtifactStore, states_limit_bytes: int = DEFAULT_LIMIT_GIB * 2**30
+) -> DryRunOut:
     """Sizes, memory, time and disk of a job that could be queued. Raises InvalidRequest when the rows are gone."""
     config, teacher, student = checked.config, checked.teacher, checked.student
     try:
@@ -64,6 +67,8 @@ def dry_run(session: Session, checked: Checked, *, store: ArtifactStore) -> DryR
             dataset=checked.dataset,
             teacher_parameters=teacher.parameters,
             student_parameters=student.parameters,
+            state_bytes=teacher.hidden_size * (4 if config.training.precision == "float32" else 2),
+            states_limit_bytes=states_limit_bytes,
         )
     except FileNotFoundError as error:
         gone = f"the rows of {checked.dataset.id} are no longer in the artifact store; upload the file again"
@@ -157,7 +162,8 @@ def _warnings(checked: Checked) -> Iterator[str]:
 
 
 def _disk_warnings(outlook: Outlook) -> Iterator[str]:
-    needed = outlook.disk_bytes["total"]
+    # Without room for states the teacher reads at every step instead.
+    needed = outlook.disk_bytes["total"] - outlook.disk_bytes["states"]
     if outlook.free_bytes is not None and needed > outlook.free_bytes:
         yield f"about {needed:,} bytes of disk are needed and {outlook.free_bytes:,} are free; see training.keep_last"
 

@@ -127,7 +127,9 @@ class DryRunOut(Shape):
     memory_bytes: Mapping[str, int] = Field(description="weights, gradients, optimizer, caches, activations, total.")
     seconds: float = Field(description="About how long it will run.")
     seconds_basis: str = Field(description="What that estimate rests on, in a sentence.")
-    disk_bytes: Mapping[str, int] = Field(description="student, checkpoints (at their most), total.")
+    disk_bytes: Mapping[str, int] = Field(
+        description="student, checkpoints and kept states of the teacher (each at its most), total."
+    )
     warnings: Sequence[str]
 
 

@@ -34,7 +34,9 @@ def submit_job(
     if dry_run:
         checked = submission.check(job_in.config, sessions=services.sessions)
         with services.sessions.begin() as session:
-            found = submission.dry_run(session, checked, store=services.store)
+            found = submission.dry_run(
+                session, checked, store=services.store, states_limit_bytes=services.states_limit_bytes
+            )
         return JSONResponse(found.model_dump(mode="json"))
     return _submit(services, job_in, response, idempotency_key)
 

@@ -26,7 +26,12 @@ SECTIONS: dict[str, Any] = {
 
 def work(config: DistillConfig, *, missing: int = 0) -> Work:
     return Work(
-        config=config, teacher_parameters=TEACHER, student_parameters=STUDENT, row_tokens=20, missing_responses=missing
+        config=config,
+        teacher_parameters=TEACHER,
+        student_parameters=STUDENT,
+        row_tokens=20,
+        rows=61,  # one more than are visited
+        missing_responses=missing,
     )
 
 
@@ -35,7 +40,8 @@ def test_operations_by_hand() -> None:
     training = 60 * 20 * (6 * 600 + 2 * 1000)
     evaluations = 4 * (5 * 20 * 2 * 600 + 3 * 11 * 2 * 600) + 5 * 20 * 2 * 1000
     assert operations(work(config)) == training + evaluations
-    assert operations(work(config, missing=9)) == training + evaluations + 9 * 7 * 2 * 1000
+    spared = (60 - 52) * 20 * 2 * 1000  # the other 52 rows are read once, ahead of 60 visits
+    assert operations(work(config, missing=9)) == training + evaluations + 9 * 7 * 2 * 1000 - spared
     sft = make_config(**SECTIONS | {"recipe": "sft"}, sampling={"kind": "ground_truth", "max_new_tokens": 11})
     assert operations(work(config)) - operations(work(sft)) == 60 * 20 * 2 * 1000
 
@@ -59,7 +65,16 @@ def test_sampling_and_correction_by_hand() -> None:
 
 def test_disk_is_the_student_and_all_checkpoints_at_once() -> None:
     found = disk_bytes(make_config(training={"keep_last": 2}, evaluation={"select": "best"}), student_parameters=100)
-    assert found == {"student": 400, "checkpoints": 4 * 1200, "total": 5200}
+    assert found == {"student": 400, "checkpoints": 4 * 1200, "states": 0, "total": 5200}
+
+
+def test_kept_states_spare_the_teachers_passes_and_take_disk() -> None:
+    """61 rows of which 60 are visited: worth it only where the teacher writes some of them."""
+    config = make_config(**SECTIONS, sampling={"kind": "ground_truth", "max_new_tokens": 11})
+    off = make_config(**SECTIONS | {"data": {**SECTIONS["data"], "teacher_states": "off"}}, sampling=config.sampling)
+    assert operations(work(config)) == operations(work(off))
+    assert operations(work(off, missing=9)) - operations(work(config, missing=9)) == (60 - 52) * 20 * 2 * 1000
+    assert disk_bytes(config, student_parameters=100, states=7)["total"] == 5200 + 7
 
 
 @pytest.fixture
@@ -84,6 +99,8 @@ def ahead(services: Services, dataset: Dataset, config: DistillConfig) -> Any:
             dataset=dataset,
             teacher_parameters=TEACHER,
             student_parameters=STUDENT,
+            state_bytes=10,
+            states_limit_bytes=10_000,
         )
 
 
@@ -125,6 +142,15 @@ def test_a_job_like_the_last_one_takes_as_long(services: Services, dataset: Data
     assert ahead(services, dataset, config).seconds == pytest.approx(120)
     assert 150 < ahead(services, dataset, twice).seconds < 240
     assert "from the last finished job of this kind" in ahead(services, dataset, config).basis
+
+
+def test_the_disk_of_kept_states_is_theirs_at_their_longest(services: Services, dataset: Dataset) -> None:
+    """Twenty rows of seven tokens and ten bytes each, unless nobody reads them or they are too many."""
+    assert ahead(services, dataset, make_config(**SECTIONS)).disk_bytes["states"] == 20 * 7 * 10
+    off = {**SECTIONS, "data": {**SECTIONS["data"], "teacher_states": "off"}}
+    many = {**SECTIONS, "data": {**SECTIONS["data"], "responses": "teacher", "max_response_tokens": 60}}
+    for sections in (off, many, SECTIONS | {"recipe": "sft"}):
+        assert ahead(services, dataset, make_config(**sections)).disk_bytes["states"] == 0
 
 
 def test_jobs_that_sample_differently_or_lost_their_data_say_nothing(

@@ -22,12 +22,13 @@ FORMATS = {
 def check_result(found: DryRunOut) -> str:
     """Sizes, time, disk, memory by part as bars, warnings."""
     share = found.student_parameters / found.teacher_parameters if found.teacher_parameters else 0
+    of_disk = "student, checkpoints, states" if found.disk_bytes.get("states") else "student and checkpoints"
     sizes = tiles(
         [
             ("Teacher", count(found.teacher_parameters), "parameters"),
             ("Student", count(found.student_parameters), f"{share:.0%} of the teacher"),
             ("Time, about", duration(found.seconds), "an estimate"),
-            ("Disk, at most", size(found.disk_bytes.get("total", 0)), "student and checkpoints"),
+            ("Disk, at most", size(found.disk_bytes.get("total", 0)), of_disk),
         ],
         css="two",
     )
