@@ -112,7 +112,8 @@ def test_distill_leaves_a_student(
 ) -> None:
     config = distill_config(tmp_path, tiny_teacher, tiny_rows, steps=1)
     (tmp_path / "out/checkpoints/step-00000001").mkdir(parents=True)
-    result = run("distill", "--fresh", str(config), str(tmp_path / "out"), environment=environment)
+    states = ["--states", str(tmp_path / "states")]
+    result = run("distill", "--fresh", *states, str(config), str(tmp_path / "out"), environment=environment)
     assert result.returncode == 0, result.stderr
     assert "checkpoint_skipped" not in result.stdout
     assert (tmp_path / "out/student/model.safetensors").exists()

@@ -18,6 +18,7 @@ import pytest
 
 from app.core.errors import Cancelled, Hung, ModelNotFound, Paused, WorkerLost
 from app.core.events import Event, StepDone
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from tests.waiting import is_alive, until
 from worker.distill.checkpoint import complete_checkpoints
@@ -97,6 +98,19 @@ def test_a_child_trains_and_says_so(outside: Outside, config: Callable[..., Dist
     assert (student.folder / "model.safetensors").exists()
     assert (student.step, student.teacher_folder) == (3, None)
     assert training_children() == []
+
+
+def test_a_child_keeps_its_teachers_states_where_it_is_told(
+    outside: Outside, config: Callable[..., DistillConfig], tmp_path: Path
+) -> None:
+    states = FolderCache(tmp_path / "states", limit_bytes=2**20)
+    wished = config(3)
+    data = wished.data.model_copy(update={"teacher_states": "on"})
+    for _ in range(2):
+        outside.train(wished.model_copy(update={"data": data}), states=states)
+    reading = [event for event in outside.events if event.kind == "phase" and event.phase == "teacher_states"]
+    assert [event.done for event in reading] == list(range(2, 21, 2))  # the second child found them
+    assert len(states.entries()) == 1
 
 
 def test_what_a_child_raises_is_raised_here(outside: Outside, config: Callable[..., DistillConfig]) -> None:

@@ -53,12 +53,17 @@ def test_bad_configs_are_refused_with_the_field(tmp_path: Path, capsys: pytest.C
 @pytest.mark.slow
 def test_a_run_writes_student_and_events_and_a_failure_says_why(make_config: MakeConfig, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(make_config().model_dump_json())
-    done = subprocess.run([*PROGRAM, str(config), str(tmp_path / "out")], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "step 4/4" in done.stdout
-    assert (tmp_path / "out/student/model.safetensors").is_file()
-    assert told(tmp_path / "out")[-1].kind == "exported"
+    config.write_text(make_config(data={"teacher_states": "on"}).model_dump_json())
+    for options in ([], ["--states", str(tmp_path / "states")]):
+        call = [*PROGRAM, str(config), str(tmp_path / "out"), *options]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "step 4/4" in done.stdout
+        assert (tmp_path / "out/student/model.safetensors").is_file()
+        assert told(tmp_path / "out")[-1].kind == "exported"
+        assert "teacher_states" in {event.phase for event in told(tmp_path / "out") if event.kind == "phase"}
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["events.jsonl", "student"]
+    assert len(list((tmp_path / "states").iterdir())) == 1
 
     config.write_text(make_config(student={"layers": 9}).model_dump_json())
     failed = subprocess.run([*PROGRAM, str(config), str(tmp_path / "no")], capture_output=True, text=True, timeout=120)
