@@ -62,7 +62,7 @@ def control_updates(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, A
         "template": schema.choices("data.template"),
         "responses": schema.choices("data.responses"),
     }
-    updates: dict[str, Any] = {key: gr.update(visible=shown) for key, shown in _visible(job, schema).items()}
+    updates: dict[str, Any] = {key: gr.update(visible=shown) for key, shown in is_shown(job, schema).items()}
     for key, value in values_of(job, schema).items():
         if value in kinds[key] if key in kinds else value is not None:
             updates[key] = {**updates[key], "value": value} if key in updates else value
@@ -71,10 +71,11 @@ def control_updates(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, A
 
 def visibility(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, Any]:
     """Controls that belong to one kind of student or sampling are there only for it."""
-    return {key: gr.update(visible=shown) for key, shown in _visible(job, schema).items()}
+    return {key: gr.update(visible=shown) for key, shown in is_shown(job, schema).items()}
 
 
-def _visible(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, bool]:
+def is_shown(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, bool]:
+    """By key, of the controls that are not always there."""
     values = values_of(job, schema)
     from_teacher = values["student_kind"] != "checkpoint"
     return {

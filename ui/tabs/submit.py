@@ -15,7 +15,7 @@ from app.core.recipes import RECIPES
 from ui import job_form
 from ui.charts import label
 from ui.config_schema import ConfigSchema
-from ui.form_values import control_help
+from ui.form_values import control_help, is_shown
 from ui.job_form import CONTROLS, WEIGHT
 from ui.page import QUIET, Page, live_html, named, raw_html
 from ui.tabs import submit_actions as actions
@@ -40,7 +40,7 @@ def build(page: Page) -> None:
     parts: dict[str, Any] = {"banner": page.banner, "job_id": page.job_id, "tabs": page.tabs, "draft": page.draft}
     with gr.Row(elem_classes="sh-tab sh-submit", equal_height=False):
         with gr.Column(scale=3, min_width=320, elem_id="job-form"):
-            _build_form(parts, schema, job_form.values_of(untouched, schema))
+            _build_form(parts, schema, untouched)
         with gr.Column(scale=2, min_width=320, elem_classes="sh-side"):
             with _card("The whole job", "What is submitted. It follows the form, and the form follows it."):
                 parts["json"] = gr.Code(
@@ -69,8 +69,8 @@ def _card(title: str, sentence: str = "") -> gr.Column:
     return card
 
 
-def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str, Any]) -> None:
-    info = control_help(schema)
+def _build_form(parts: dict[str, Any], schema: ConfigSchema, job: job_form.Job) -> None:
+    info, values = control_help(schema), job_form.values_of(job, schema)
     with _card("Job"):
         parts["name"] = gr.Textbox(label="Name", info=info["name"], max_lines=1, elem_id="f-name")
         recipes = [(f"{name}: {recipe['summary']}", name) for name, recipe in RECIPES.items()]
@@ -151,6 +151,8 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, values: Mapping[str
             "every_steps": "Evaluate every",
         }
         _numbers(parts, info, values, names)
+    for key, shown in is_shown(job, schema).items():
+        parts[key].visible = shown
 
 
 def _numbers(
