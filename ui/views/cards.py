@@ -13,7 +13,9 @@ from ui.downloads import model_url
 from ui.text import MISSING, count, esc, model_name, number, size
 from ui.views.pieces import empty
 
-EMPTY = empty("No students yet.", "A job that has succeeded leaves one here; start it under New job.")
+EMPTY = empty(
+    "No students yet.", "A job that has succeeded leaves one here; start it under <a href='?tab=submit'>New job</a>."
+)
 LOADING = empty("Students are on their way.", "They are read when this tab opens.")
 # Name in the card, and whether less is better.
 METRICS = {

@@ -16,11 +16,14 @@ from ui.views.pieces import bar, callout, empty, tiles
 
 TERMINAL = ("succeeded", "failed", "cancelled")
 LOADING = empty("Reading the jobs…", "They appear here as soon as the service answers.")
-NO_JOBS = empty("No jobs yet.", "Describe one under <em>New job</em>; it appears here as soon as it is queued.")
+NO_JOBS = empty(
+    "No jobs yet.", "Describe one under <a href='?tab=submit'>New job</a>; it appears here as soon as it is queued."
+)
 NO_MATCH = empty("No job matches.", "Empty the search box or choose <em>Any status</em> to see the others.")
 NO_CHOICE = empty(
     "No job chosen.",
-    "Choose one under <em>Jobs</em>: its curves, samples and events appear here, and this page’s address names it.",
+    "Choose one under <a href='?tab=jobs'>Jobs</a>: its curves, samples and events appear here, and this page’s address "
+    "names it.",
 )
 NOT_READ = empty("The job cannot be read now.", "It appears here as soon as the service answers.")
 COLUMNS = ("Status", "Job", "Recipe", "Teacher → student", "Progress", "Age", "Actions")
