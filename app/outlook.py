@@ -7,7 +7,8 @@ al. 2020, Sec. 2.1); L is the mean row's length in tokens, of which stored rows 
     training     S L (6 N_student + 2 N_teacher)      S sequences in all steps; no teacher pass where no loss reads it,
                  nor over rows of the data whose states are kept: the given ones are read once instead
     sampling     share S G (2 N_student)              G = sampling.max_new_tokens, the most that may be sampled
-    candidates   share S tried (2 N_student G + 2 N_teacher L)    where several prompts are tried for each one
+    candidates   tried (2 N_student L + 2 N_teacher L)    rows that are looked at; kept states spare the teacher
+                 tried (2 N_student G + 2 N_teacher L)    prompts that have no response, so that samples are compared
     correction   share S rounds (2 N_teacher L + N_student G)     half a response is written again, on average; where
                  the first mismatch is corrected, half of what the round before left
     responses    those that are missing, at their longest, by the teacher
@@ -32,10 +33,10 @@ from app.core.db import datasets
 from app.core.db.datasets import storage_key
 from app.core.db.tables import Dataset, Job, Model, Worker
 from app.core.errors import NotFound
-from app.core.job_config import AdaptiveOffPolicySampling, DistillConfig, MixedSampling, ScrgConfig
+from app.core.job_config import DistillConfig, ScrgConfig
 from app.core.queue import TRAINING_QUEUE
 from app.core.storage import ArtifactStore
-from app.core.teacher_states import reads_teacher, visits, worth_keeping
+from app.core.teacher_states import looks, reads_teacher, sampled_share, visits, worth_keeping
 
 PAST_JOBS = 10
 # Before anything was measured: what two cores of a server reach in float32, and a careful guess for an accelerator.
@@ -110,13 +111,13 @@ def operations(work: Work) -> float:
     config, training, evaluation = work.config, work.config.training, work.config.evaluation
     teacher, student, length = work.teacher_parameters, work.student_parameters, work.row_tokens
     sequences = training.max_steps * training.batch_size * training.gradient_accumulation
-    sampled, written = _sampled_share(config) * sequences, config.sampling.max_new_tokens
-    tried = config.sampling.candidates
+    sampled, written = sampled_share(config) * sequences, config.sampling.max_new_tokens
+    looked = looks(config)
     read = 0.0
     if reads_teacher(config):
-        read = sequences
+        read = sequences + looked
         if work.keeps_states:
-            read += work.rows - work.missing_responses - visits(config)
+            read += work.rows - work.missing_responses - visits(config) - looked
     warmup = config.warmup
     passes = training.max_steps // evaluation.every_steps + 2
     held_out = config.data.dev_rows * length * 2 * student
@@ -125,7 +126,8 @@ def operations(work: Work) -> float:
         sequences * length * 6 * student
         + read * length * 2 * teacher
         + sampled * written * 2 * student
-        + (sampled * tried * (2 * student * written + 2 * teacher * length) if tried > 1 else 0)
+        + looked * length * 2 * student
+        + _prompts_tried(config, sampled) * (2 * student * written + 2 * teacher * length)
         + sampled * _halves_corrected(config.scrg) * (2 * teacher * length + student * written)
         + work.missing_responses * config.data.max_response_tokens * 2 * teacher
         + passes * (held_out + answers)
@@ -155,16 +157,10 @@ def _halves_corrected(scrg: ScrgConfig) -> float:
     return 2 - 0.5 ** (scrg.rounds - 1) if scrg.position == "first" else float(scrg.rounds)
 
 
-def _sampled_share(config: DistillConfig) -> float:
-    """Of all batches, those that the student writes. phi is taken to reach a half, and replay to give one of two."""
-    sampling = config.sampling
-    if sampling.kind == "ground_truth":
-        return 0.0
-    if isinstance(sampling, MixedSampling):
-        return sampling.student_fraction
-    if isinstance(sampling, AdaptiveOffPolicySampling):
-        return (sampling.phi_start + max(sampling.phi_start, 0.5)) / 4
-    return 1.0
+def _prompts_tried(config: DistillConfig, sampled: float) -> float:
+    """Prompts that the student answers only so that some are chosen, for `sampled` sequences of its own."""
+    tried = config.sampling.candidates
+    return sampled * tried if tried > 1 and config.data.responses == "student" else 0.0
 
 
 def _work(

@@ -94,8 +94,9 @@ class _Sampling(Settings):
         1,
         ge=1,
         le=16,
-        description="[ours] Prompts that are tried for each one the student writes for: it answers all, the teacher "
-        "reads along, and those with more disagreement are likelier to be taken.",
+        description="[ours] Rows that are tried for each one that a batch takes: those on which the student is further "
+        "from the teacher are likelier to be taken. Over a row's response that is a pass of the student; for prompts "
+        "without one it has to answer first.",
     )
 
 

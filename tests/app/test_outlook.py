@@ -60,7 +60,28 @@ def test_sampling_and_correction_by_hand() -> None:
     # the first mismatch of what the round before left: 1 + 1/2 + 1/4 halves, and hardly more however many rounds
     assert counted(on_policy, rounds=3, position="first") - plain == 1.75 * half
     assert counted(on_policy, rounds=12, position="first") - plain < 2 * half
-    assert counted({**on_policy, "candidates": 3}, rounds=0) - plain == 60 * 3 * (2 * 600 * 10 + 2 * 1000 * 20)
+
+
+def test_rows_to_choose_from_by_hand() -> None:
+    """A pass of the student over each; the teacher's is spared where its states are kept, and then it reads 61 rows."""
+
+    def counted(sampling: dict[str, Any], **data: Any) -> float:
+        sections = SECTIONS | {"data": {**SECTIONS["data"], **data}}
+        return operations(work(make_config(**sections, sampling=sampling, scrg={"rounds": 0})))
+
+    mixed = {"kind": "mixed", "student_fraction": 0.5, "max_new_tokens": 10}
+    students, teachers = 2 * 600 * 20, 2 * 1000 * 20
+    off = {"teacher_states": "off", "responses": "given"}
+    assert counted({**mixed, "candidates": 3}, **off) - counted(mixed, **off) == 180 * (students + teachers)
+    # 30 visits and 180 looks spare the teacher as many passes
+    kept = counted({**mixed, "candidates": 3}, responses="given") - counted(mixed, **off)
+    assert kept == 180 * students + (61 - 30) * teachers
+    # prompts without a response: the student answers those that it may write for, 30 of 60 sequences
+    written = {**off, "responses": "student"}
+    answered = 30 * 3 * (2 * 600 * 10 + teachers)
+    assert counted({**mixed, "candidates": 3}, **written) - counted(mixed, **written) == answered + 90 * (
+        students + teachers
+    )
 
 
 def test_disk_is_the_student_and_all_checkpoints_at_once() -> None:

@@ -18,8 +18,8 @@ from worker.distill.assembly import Assembly
 from worker.distill.data import Row, RowOrder, ground_truth, kept_states
 from worker.distill.evaluate import response_states
 from worker.distill.optimization import Optimization
-from worker.distill.prompt_choice import choose_rows
 from worker.distill.rollout import draw_fresh
+from worker.distill.row_choice import choose_rows
 from worker.distill.schedule import BatchSchedule, Source
 from worker.distill.timing import Clock
 from worker.distill.trainee import trainee
@@ -129,7 +129,7 @@ class Stepper:
         if source == "fresh":
             self.num_fresh += 1
             fresh = draw_fresh(
-                self._prompts(size),
+                self._take_rows(self._rows, size),
                 teacher=run.teacher,
                 student=run.sampler.lm,
                 config=run.config.scrg,
@@ -143,18 +143,18 @@ class Stepper:
             with self.clock("data"):
                 batch = run.batch(fresh.sequences)
             return Drawn(batch, source, fresh.teacher_hidden_ND, fresh.metrics, fresh.correction(step))
-        with self.clock("data"):
-            if source == "replay":
+        if source == "replay":
+            with self.clock("data"):
                 return Drawn(run.batch(self.schedule.buffer.draw(size)), source, None, {})
-            rows = self._answered.take(size)
+        rows = self._take_rows(self._answered, size)
+        with self.clock("data"):
             states_ND = kept_states(rows, run.device) if run.objective.needs_teacher else None
             return Drawn(run.batch(ground_truth(rows)), source, states_ND, {})
 
-    def _prompts(self, size: int) -> list[Row]:
-        """The rows whose prompts the student writes for."""
-        run = self._run
-        candidates = run.config.sampling.candidates
-        rows = self._rows.take(size * candidates)
+    def _take_rows(self, order: RowOrder, size: int) -> list[Row]:
+        """The next rows of `order`, or of several times as many those that are worth more."""
+        run, candidates = self._run, self._run.config.sampling.candidates
+        rows = order.take(size * candidates)
         if candidates == 1:
             return rows
         return choose_rows(
@@ -162,6 +162,7 @@ class Stepper:
             size,
             teacher=run.teacher,
             student=run.sampler.lm,
+            reads_teacher=run.objective.needs_teacher,
             config=run.config.scrg,
             settings=run.settings,
             generator=self._generator,

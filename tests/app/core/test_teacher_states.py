@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.core.job_config import DistillConfig
-from app.core.teacher_states import reads_teacher, visits, worth_keeping
+from app.core.teacher_states import looks, reads_teacher, visits, worth_keeping
 
 
 def make(states: str = "auto", **sections: Any) -> DistillConfig:
@@ -47,3 +47,23 @@ def test_a_wish_decides_unless_nobody_reads_the_states() -> None:
         config = make("on", recipe=recipe)
         assert not reads_teacher(config)
         assert not worth_keeping(config, rows_to_read=0)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "responses", "looked"),
+    [
+        ({"kind": "ground_truth"}, "given", 60),
+        ({"kind": "ground_truth", "candidates": 3}, "given", 180),
+        ({"kind": "mixed", "student_fraction": 0.25, "candidates": 2}, "given", 120),
+        ({"kind": "mixed", "student_fraction": 0.25, "candidates": 2}, "student", 90),
+        ({"kind": "adaptive_off_policy", "phi_start": 0.5, "candidates": 2}, "given", 2 * (30 + 15)),
+        ({"kind": "on_policy", "candidates": 2}, "teacher", 120),
+        ({"kind": "on_policy", "candidates": 2}, "student", 0),
+    ],
+)
+def test_rows_are_looked_at_to_be_chosen(sampling: dict[str, Any], responses: str, looked: float) -> None:
+    config = make(sampling=sampling, data={"kind": "file", "path": "rows.jsonl", "responses": responses})
+    assert looks(config) == (looked if sampling.get("candidates", 1) > 1 else 0)
+    readings = int(visits(config) + looks(config))
+    assert worth_keeping(config, rows_to_read=readings) == bool(readings)
+    assert not worth_keeping(config, rows_to_read=readings + 1)

@@ -119,11 +119,13 @@ def test_a_pause_at_any_moment_changes_nothing(full: DistillConfig, tmp_path: Pa
         assert course(told.training) == course(reference_told.training)
 
 
-@pytest.mark.parametrize("kind", ["mixed", "on_policy"])
-def test_other_sources_and_bfloat16_go_on_too(kind: str, make_config: MakeConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "candidates"), [("mixed", 1), ("mixed", 2), ("on_policy", 1)])
+def test_other_sources_and_bfloat16_go_on_too(
+    kind: str, candidates: int, make_config: MakeConfig, tmp_path: Path
+) -> None:
     """Only the pause keeps a checkpoint here: `checkpoint_every` is 0, and the last student is taken."""
     config = make_config(
-        sampling={"kind": kind, "max_new_tokens": 6},
+        sampling={"kind": kind, "max_new_tokens": 6, "candidates": candidates},
         training={"precision": "bfloat16", "checkpoint_every": 0},
         evaluation={"select": "last", "metric": "rouge_l"},
     )

@@ -63,15 +63,19 @@ def test_rows_without_a_response_are_prompts_of_the_students_samples_only(
     assert seen["fresh"] == {True, False}
 
 
-def test_of_several_candidates_a_batch_takes_its_size(make_config: MakeConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "source"), [("on_policy", "fresh"), ("ground_truth", "ground_truth")])
+def test_of_several_candidates_a_batch_takes_its_size(
+    kind: str, source: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
     config = make_config(
         data={"path": str(write_rows(tmp_path / "rows.jsonl", 34)), "dev_rows": 4},
-        sampling={"kind": "on_policy", "candidates": 3},
+        sampling={"kind": kind, "candidates": 3},
         training={"max_steps": 3, "batch_size": 6},
     )
     run = assemble(config, emit=lambda event: None, should_stop=lambda: None)
     stepper = Stepper(run)
     (drawn,) = stepper.take(1).window
-    assert drawn.source == "fresh"
+    assert drawn.source == source
     assert len(drawn.batch.input_ids_BT) == 6
     assert len(stepper.state()["rows"]["waiting"]) == 30 - 3 * 6
+    assert stepper.clock.take()["choice"] > 0
