@@ -97,7 +97,7 @@ def full(make_config: MakeConfig, tiny_rows: Path, tmp_path: Path) -> DistillCon
     return make_config(
         data={"path": str(tmp_path / "rows.jsonl")},
         sampling={"dev_loss_margin": 0.0},
-        training={"max_steps": 5, "gradient_accumulation": 2, "checkpoint_every": 2},
+        training={"max_steps": 5, "gradient_accumulation": 2, "checkpoint_every": 2, "bucket_by_length": True},
         warmup={"teacher_sft_steps": 2, "student_sft_steps": 2},
     )
 
@@ -125,6 +125,7 @@ def test_other_sources_and_bfloat16_go_on_too(
 ) -> None:
     """Only the pause keeps a checkpoint here: `checkpoint_every` is 0, and the last student is taken."""
     config = make_config(
+        data={"teacher_states": "off"},  # no reading ahead in which to pause
         sampling={"kind": kind, "max_new_tokens": 6, "candidates": candidates},
         training={"precision": "bfloat16", "checkpoint_every": 0},
         evaluation={"select": "last", "metric": "rouge_l"},
