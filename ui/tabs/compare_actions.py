@@ -21,6 +21,7 @@ from ui.views.pieces import callout
 
 NEED_PROMPT = callout("error", "Write a prompt first.")
 NEED_MODELS = callout("error", "Choose two to four models.")
+GONE = "It may have been deleted. Ask again above, or choose one under Earlier comparisons."
 NEED_PAIR = callout("error", "A blind comparison is between two models: choose two.")
 # The controls whose values go into the request, besides prompt and system prompt; integers travel as such.
 SETTINGS = {"max_new_tokens": int, "temperature": float, "top_p": float, "seed": int, "template": str}
@@ -162,7 +163,7 @@ def show(api: StillhouseClient, comparison_id: str) -> dict[str, Any]:
         models = {} if comparison.hidden else models_in(api, comparison.request.model_ids)
     except ApiProblem as problem:
         if problem.status == 404:
-            listed = problems.problem_list(problem, title="This comparison cannot be shown.")
+            listed = problems.problem_list(problem, title="This comparison cannot be shown.", cure=GONE)
             return {"panes": listed, "timer": gr.Timer(active=False), **_controls(None)}
         return {"banner": problems.banner(problem)}
     waiting = comparison.status in ("queued", "running")

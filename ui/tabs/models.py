@@ -25,9 +25,10 @@ def read(api: StillhouseClient) -> dict[str, Any]:
         listed = api.models(limit=SHOWN, kind="student")
         students = [one for student in listed if (one := _there(api, student.id)) is not None]
         teachers = {model.id: model for model in api.models(limit=1000, kind="teacher")}
+        datasets = {one.id: one.name for one in api.datasets()}
     except ApiProblem as problem:
         return {"banner": problems.banner(problem)}
-    return {"cards": cards.cards(students, teachers), "banner": ""}
+    return {"cards": cards.cards(students, teachers, datasets), "banner": ""}
 
 
 def _there(api: StillhouseClient, model_id: str) -> ModelOut | None:

@@ -26,16 +26,16 @@ METRICS = {
 }
 
 
-def cards(students: Sequence[ModelOut], teachers: Mapping[str, ModelOut]) -> str:
+def cards(students: Sequence[ModelOut], teachers: Mapping[str, ModelOut], datasets: Mapping[str, str]) -> str:
+    """`datasets` has names by id; one that is not there is shown by its id."""
     if not students:
         return EMPTY
-    return (
-        f'<div class="sh-students">{"".join(_card(one, teachers.get(one.teacher_id or "")) for one in students)}</div>'
-    )
+    shown = "".join(_card(one, teachers.get(one.teacher_id or ""), datasets) for one in students)
+    return f'<div class="sh-students">{shown}</div>'
 
 
-def _card(student: ModelOut, teacher: ModelOut | None) -> str:
-    facts = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in _facts(student, teacher))
+def _card(student: ModelOut, teacher: ModelOut | None, datasets: Mapping[str, str]) -> str:
+    facts = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in _facts(student, teacher, datasets))
     return (
         f'<article class="sh-card sh-student" data-key="{esc(student.id)}"><h3 dir="auto">{esc(student.name)}</h3>'
         f"<p>{_lineage(student, teacher)}</p><dl>{facts}</dl>{_metrics(student.card.get('metrics', {}))}"
@@ -53,9 +53,10 @@ def _lineage(student: ModelOut, teacher: ModelOut | None) -> str:
     return f"Distilled from <bdi>{esc(model_name(source))}</bdi> by {job}"
 
 
-def _facts(student: ModelOut, teacher: ModelOut | None) -> list[tuple[str, str]]:
+def _facts(student: ModelOut, teacher: ModelOut | None, datasets: Mapping[str, str]) -> list[tuple[str, str]]:
     card = student.card
     data: Mapping[str, Any] = card.get("data", {})
+    source = data.get("dataset_id") or data.get("path") or MISSING
     smaller = MISSING
     if teacher and teacher.parameters and student.parameters:
         smaller = f"{teacher.parameters / student.parameters:.1f}×"
@@ -65,7 +66,7 @@ def _facts(student: ModelOut, teacher: ModelOut | None) -> list[tuple[str, str]]
         ("compression", smaller),
         ("size", size(student.bytes) if student.bytes is not None else MISSING),
         ("speed", f"{number(student.tokens_per_s)} tokens/s" if student.tokens_per_s else "not asked yet"),
-        ("data", esc(data.get("dataset_id") or data.get("path") or MISSING)),
+        ("data", f"<bdi>{esc(datasets.get(source, source))}</bdi>"),
         ("weights", f"<code>{esc((student.weights_sha256 or MISSING)[:10])}</code>"),
         ("id", f"<code>{esc(student.id)}</code>"),
     ]

@@ -24,8 +24,10 @@ def banner(problem: ApiProblem | None) -> str:
     return f'<div class="sh-banner" role="alert"><b>{what}</b> {esc(problem.detail)} {cure}</div>'
 
 
-def problem_list(problem: ApiProblem, *, title: str) -> str:
-    """`title`, and one line per field (`config.student.layers: …`), or the detail where no field is to blame."""
+def problem_list(problem: ApiProblem, *, title: str, cure: str = "") -> str:
+    """`title`, and one line per field (`config.student.layers: …`), or the detail where no field is to blame; then what
+    can be done, HTML of our own."""
     fields = listed(f"<code>{esc(one.path)}</code>: {esc(one.message)}" for one in problem.errors)
     # The detail repeats the fields in one line.
-    return callout("error", f"{esc(title)} <code>{esc(problem.code)}</code>", fields or f"<p>{esc(problem.detail)}</p>")
+    what = fields or f"<p>{esc(problem.detail)}</p>"
+    return callout("error", f"{esc(title)} <code>{esc(problem.code)}</code>", what, cure and f"<p>{cure}</p>")

@@ -39,22 +39,22 @@ TEACHER = model(id="mdl_t", kind="teacher", name="some/Teacher-135M", parameters
 
 
 def test_a_card_says_where_it_comes_from_and_what_became_better() -> None:
-    shown = cards([model(tokens_per_s=21.5)], {"mdl_t": TEACHER})
-    for said in ("Teacher-135M", "2.0×", "3.0 MiB", "21.5 tokens/s", "abababab", "50M", "mgsr"):
+    shown = cards([model(tokens_per_s=21.5)], {"mdl_t": TEACHER}, {"ds_<b>": "<i>rows</i>"})
+    for said in ("Teacher-135M", "2.0×", "3.0 MiB", "21.5 tokens/s", "abababab", "50M", "mgsr", "&lt;i&gt;rows"):
         assert said in shown
     assert '<td class="better">better</td>' in shown
     assert '<td class="worse">worse</td>' in shown
 
 
 def test_names_are_text_in_content_and_in_attributes() -> None:
-    shown = cards([model()], {})
+    shown = cards([model()], {}, {})
     assert "<script" not in shown
     assert "ds_&lt;b&gt;" in shown
     assert shown.count(f'data-name="{esc(HOSTILE)}"') == 3
 
 
 def test_a_student_without_job_or_numbers() -> None:
-    shown = cards([model(job_id=None, card={}, parameters=None, bytes=None)], {})
+    shown = cards([model(job_id=None, card={}, parameters=None, bytes=None)], {}, {})
     assert "now deleted" in shown
     assert "not asked yet" in shown
-    assert cards([], {}) == EMPTY
+    assert cards([], {}, {}) == EMPTY

@@ -28,3 +28,8 @@ def test_list_has_a_line_per_field_or_the_detail() -> None:
     assert "<li><code>config.student.layers</code>: too &lt;many&gt;</li>" in html
     assert "all in one line" not in html
     assert "all in one line" in problem_list(ApiProblem("conflict", "all in one line", status=409), title="No.")
+
+
+def test_a_cure_is_said_below_the_problem() -> None:
+    html = problem_list(ApiProblem("not_found", "no job", status=404), title="Gone.", cure="Choose <b>another</b>.")
+    assert "<p>no job</p><p>Choose <b>another</b>.</p>" in html
