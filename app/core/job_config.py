@@ -168,6 +168,9 @@ class TrainingConfig(Settings):
     max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="Optimizer steps.")
     batch_size: int = Field(8, ge=1, description="Sequences per micro-batch.")
     gradient_accumulation: int = Field(1, ge=1, description="Micro-batches per optimizer step.")
+    bucket_by_length: bool = Field(
+        False, description="Rows of like length share a batch: less padding, but batches are less mixed."
+    )
     learning_rate: float = Field(5e-5, gt=0)
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup_fraction: float = Field(0.05, ge=0, lt=1)

@@ -10,11 +10,13 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from app.core.errors import BadDataset, ContextTooShort
 from app.core.job_config import FileData
@@ -136,20 +138,39 @@ def kept_states(rows: Sequence[Row], device: torch.device) -> Tensor | None:
 
 
 class RowOrder:
-    """Endless batches of rows: a new seeded permutation for every pass, so that no row is seen twice in one."""
+    """Endless batches of rows: a new seeded permutation for every pass, so that no row is seen twice in one.
 
-    def __init__(self, rows: Sequence[Row], *, seed: int) -> None:
+    With `alike`, rows that are taken so many at a time are of like length (less padding). Which rows these are, and in
+    which order groups come, is still left to chance, by transformers' way of grouping.
+    """
+
+    def __init__(self, rows: Sequence[Row], *, seed: int, alike: int | None = None) -> None:
         self._rows = list(rows)
         self._random = random.Random(seed)
+        self._alike = alike
         self._waiting: list[int] = []
 
     def take(self, count: int) -> list[Row]:
         batch: list[Row] = []
         while len(batch) < count:
             if not self._waiting:
-                self._waiting = self._random.sample(range(len(self._rows)), len(self._rows))
+                self._waiting = self._pass(missing=count - len(batch))
             batch.append(self._rows[self._waiting.pop()])
         return batch
+
+    def _pass(self, *, missing: int) -> list[int]:
+        """All rows, the last ones first. `missing`: how many complete the batch that the pass before left open."""
+        rows, size = len(self._rows), self._alike
+        if size is None:
+            return self._random.sample(range(rows), rows)
+        lengths = [len(row.prompt_ids) + len(row.response_ids or ()) for row in self._rows]
+        generator = torch.Generator().manual_seed(self._random.getrandbits(63))
+        order = get_length_grouped_indices(lengths, size, generator=generator)
+        first = missing % size
+        groups = [order[start : start + size] for start in range(first, rows, size)]
+        rest = groups.pop() if groups and len(groups[-1]) < size else []
+        self._random.shuffle(groups)  # transformers has the longest of some fifty batches first
+        return [*order[:first], *chain.from_iterable(groups), *rest][::-1]
 
     def state(self) -> State:
         return {"random": packed(self._random.getstate()), "waiting": self._waiting}

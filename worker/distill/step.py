@@ -67,11 +67,12 @@ class Stepper:
             steps=training.max_steps,
             accelerator=run.accelerator,
         )
-        self._rows = RowOrder(run.train_rows, seed=training.seed)
+        alike = training.batch_size * run.config.sampling.candidates if training.bucket_by_length else None
+        self._rows = RowOrder(run.train_rows, seed=training.seed, alike=alike)
         answered = [row for row in run.train_rows if row.response_ids is not None]
         # Prompts without a response are for the student's samples only (data.responses: student).
         everyone = len(answered) == len(run.train_rows)
-        self._answered = self._rows if everyone else RowOrder(answered, seed=training.seed + 3)
+        self._answered = self._rows if everyone else RowOrder(answered, seed=training.seed + 3, alike=alike)
         self.schedule = BatchSchedule(run.config.sampling, max_steps=training.max_steps, seed=training.seed + 1)
         self._generator = torch.Generator().manual_seed(training.seed + 2)
         self.clock = Clock()

@@ -104,7 +104,8 @@ class _Phase:
             steps=self._steps,
             accelerator=shared.accelerator,
         )
-        self._rows = RowOrder(rows, seed=config.training.seed + _SEEDS[phase])
+        alike = config.training.batch_size if config.training.bucket_by_length else None
+        self._rows = RowOrder(rows, seed=config.training.seed + _SEEDS[phase], alike=alike)
         self._objective = Objective([SftLoss()])
 
     def run(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,40 @@ def test_every_pass_visits_every_row_once_in_a_new_order() -> None:
     assert all(Counter(numbers) == Counter(range(10)) for numbers in passes)
     assert passes[0] != passes[1]
     assert [row.number for row in RowOrder(rows, seed=4).take(10)] == passes[0]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(400, 8), (403, 8), (7, 8), (3, 8), (50, 1)])
+def test_rows_of_like_length_come_together_and_every_pass_has_every_row_once(rows: int, size: int) -> None:
+    """Also where a batch begins in one pass and ends in the next."""
+    lengths = random.Random(1).choices(range(1, 200), k=rows)
+    data = [Row(i, "", (1,) * n, None, None) for i, n in enumerate(lengths)]
+    order = RowOrder(data, seed=4, alike=size)
+    batches = [order.take(size) for _ in range(5 * rows // size + 5)]
+    numbers = [row.number for batch in batches for row in batch]
+    passes = [numbers[start : start + rows] for start in range(0, len(numbers) - rows + 1, rows)]
+    assert all(sorted(one) == list(range(rows)) for one in passes)
+    assert passes[0] != passes[1] or rows < size
+    again = RowOrder(data, seed=4, alike=size)
+    assert [again.take(size) for _ in range(5)] == batches[:5]
+    if rows > 399:
+        plain = RowOrder(data, seed=4)
+        assert padding(batches) < padding([plain.take(size) for _ in batches]) / 3
+        longest = [max(len(row.prompt_ids) for row in batch) for batch in batches[: rows // size]]
+        assert longest not in (sorted(longest), sorted(longest, reverse=True))
+
+
+def padding(batches: list[list[Row]]) -> float:
+    """Share of padding, when each batch is as wide as its longest row."""
+    real = sum(len(row.prompt_ids) for batch in batches for row in batch)
+    return 1 - real / sum(len(batch) * max(len(row.prompt_ids) for row in batch) for batch in batches)
+
+
+@pytest.mark.parametrize("alike", [None, 4])
+def test_an_order_goes_on_from_its_state(alike: int | None) -> None:
+    data = [Row(i, "", (1,) * (1 + i % 7), None, None) for i in range(22)]
+    one, other = (RowOrder(data, seed=4, alike=alike) for _ in range(2))
+    for _ in range(9):
+        one.take(4)
+        other.load(json.loads(json.dumps(one.state())))
+        expected = [one.take(4) for _ in range(8)]
+        assert [other.take(4) for _ in range(8)] == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,18 @@ def test_other_settings_are_refused_by_name(make_config: MakeConfig, tmp_path: P
     losses = make_config(losses=[{"kind": "sft"}, {"kind": "dac_kl", "top_k": 8}, {"kind": "span"}])
     with pytest.raises(CheckpointMismatch, match=r"losses.1.top_k was 256 and is 8"):
         Keeper(tmp_path, config=losses, tell=Teller(lambda event: None))
+
+
+def test_a_setting_that_is_new_was_at_its_default(make_config: MakeConfig, tmp_path: Path) -> None:
+    """What an older version kept goes on, unless the new setting is to be something else."""
+    keep(tmp_path, make_config(), [])
+    path = tmp_path / "step-00000003/manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["config"]["training"]["bucket_by_length"]
+    path.write_text(json.dumps(manifest))
+    assert Keeper(tmp_path, config=make_config(), tell=Teller(lambda event: None)).last is not None
+    with pytest.raises(CheckpointMismatch, match="bucket_by_length was False and is True"):
+        Keeper(tmp_path, config=make_config(training={"bucket_by_length": True}), tell=Teller(lambda event: None))
 
 
 def test_other_rows_are_refused_and_another_place_of_the_same_is_not(make_config: MakeConfig, tmp_path: Path) -> None:
