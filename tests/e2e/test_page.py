@@ -115,6 +115,39 @@ def test_nothing_is_wider_than_the_screen_or_cut_off(open_page: Callable[..., Pa
         assert page.evaluate(CLIPPED) == [], tab
 
 
+def test_a_long_choice_ends_before_the_arrow_of_its_list(
+    open_page: Callable[..., Page], ids: Seeded, size: str
+) -> None:
+    page = open_page(f"?tab=compare&cmp={ids.comparison}", size=size)
+    page.get_by_role("button", name="Where they part, token by token").click()
+    expect(page.locator("#divergence-of .icon-wrap")).to_be_visible()
+    overlaps = """[...document.querySelectorAll('.secondary-wrap')].filter((one) => {
+      const arrow = one.querySelector('.icon-wrap'), box = one.querySelector('input');
+      return arrow?.checkVisibility() && box.checkVisibility()
+        && box.getBoundingClientRect().right - parseFloat(getComputedStyle(box).paddingRight)
+          > arrow.getBoundingClientRect().left;
+    }).map((one) => one.closest('[id]').id)"""
+    assert page.evaluate(overlaps) == []
+
+
+def test_on_a_phone_what_was_asked_for_comes_into_view(open_page: Callable[..., Page], ids: Seeded) -> None:
+    page = open_page(f"?tab=compare&job={ids.succeeded}", size="phone")
+    expect(page.locator("#compare-models .token")).to_have_count(3)
+    page.locator("#compare-go").click()
+    expect(page.locator("#panes .sh-pane").first).to_contain_text("Waiting for a worker")
+    expect(page.locator("#panes .sh-pane").first).to_be_in_viewport()
+
+
+def test_on_a_phone_the_answers_of_a_batch_are_on_the_screen(open_page: Callable[..., Page], ids: Seeded) -> None:
+    page = open_page(f"?tab=compare&batch={ids.batch}", size="phone")
+    answers = page.locator("#batch-rows td.c-text")
+    expect(answers.first).to_be_visible()  # a batch in the address opens its fold
+    expect(answers).to_have_count(4)
+    for box in answers.evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().toJSON())"):
+        assert 0 <= box["left"] < box["right"] <= SIZES["phone"]["width"]
+        assert box["width"] > SIZES["phone"]["width"] / 2
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_on_any_tab(open_page: Callable[..., Page], ids: Seeded, dark: bool) -> None:
     page = open_page(f"?tab=progress&job={ids.running}&with={ids.succeeded}&cmp={ids.comparison}", dark=dark)

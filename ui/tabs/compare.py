@@ -112,8 +112,12 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
     outputs = list(parts.values())
     settings = [parts[name] for name in actions.SETTINGS]
     controls = [parts[name] for name in ("prompt", "system", "models", "blind")]
-    parts["go"].click(pressed, [*controls, *settings], outputs, **QUIET)
-    parts["next"].click(went_on, [page.comparison_id, parts["prompt"], *settings], outputs, **QUIET)
+    asked_for = [
+        parts["go"].click(pressed, [*controls, *settings], outputs, **QUIET),
+        parts["next"].click(went_on, [page.comparison_id, parts["prompt"], *settings], outputs, **QUIET),
+    ]
+    for one in asked_for:
+        one.then(None, js="() => stillhouse.bringIntoView('panes')", show_progress="hidden")
     parts["stop"].click(lambda one: at(actions.stop(page.api, one)), page.comparison_id, outputs, **QUIET)
     asked = [page.comparison_id.change, parts["timer"].tick]
     gr.on(asked, lambda one: at(actions.show(page.api, one)), page.comparison_id, outputs, **QUIET)

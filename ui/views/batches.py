@@ -90,8 +90,8 @@ def _rows(row: BatchRow, models: Models) -> str:
     )
     height = max(len(row.answers), 1)
     first = (
-        f'<td rowspan="{height}">{row.row}</td><th scope="rowgroup" rowspan="{height}" class="c-text" dir="auto">'
-        f"{esc(row.prompt)}{reference}</th>"
+        f'<td rowspan="{height}" data-name="Row">{row.row}</td><th scope="rowgroup" rowspan="{height}" class="c-text" '
+        f'dir="auto">{esc(row.prompt)}{reference}</th>'
     )
     if not row.answers:
         told = f"{row.status}: {row.error.message}" if row.error else row.status
@@ -109,8 +109,9 @@ def _answer(answer: Answer, models: Models, score: RowScore | None, verdict: str
     judged = f"<small>judge: {esc(verdict)}</small>" if verdict else ""
     numbers = (number(score.rouge_l), number(score.kl)) if score else ("–", "–")
     return (
-        f'<td><bdi>{esc(label_of(answer.model_id, models))}</bdi>{judged}</td><td class="c-text" dir="auto">'
-        f"{esc(answer.text)}</td><td>{numbers[0]}</td><td>{numbers[1]}</td><td>{answer.tokens:,}</td>"
+        f'<td class="c-model"><bdi>{esc(label_of(answer.model_id, models))}</bdi>{judged}</td>'
+        f'<td class="c-text" dir="auto">{esc(answer.text)}</td><td data-name="ROUGE-L">{numbers[0]}</td>'
+        f'<td data-name="KL">{numbers[1]}</td><td data-name="Tokens">{answer.tokens:,}</td>'
     )
 
 
