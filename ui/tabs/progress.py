@@ -7,6 +7,7 @@ of the events seen so far. The overlaid jobs are in the address too (`?with=job_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ from ui.views.config_diff import config_diff
 FAST_S = 2.0
 SLOW_S = 8.0
 MAX_OVERLAYS = 3
+GONE = "It may have been deleted. Choose another under <a href='?tab=jobs'>Jobs</a>."
 
 
 def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
@@ -35,12 +37,14 @@ def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
     if job is None:
         gone = problem if problem and problem.status == 404 else None
         if gone or not view.job_id:
-            empty = problems.problem_list(gone, title="This job cannot be shown.") if gone else jobs_view.NO_CHOICE
+            title = "This job cannot be shown."
+            empty = problems.problem_list(gone, title=title, cure=GONE) if gone else jobs_view.NO_CHOICE
             shown |= {"head": empty, "notes": "", "fast": gr.Timer(active=False), "detail": gr.Column(visible=False)}
         else:
             # Asked again until it is there; a page that was open already keeps what it shows.
             shown |= {"fast": gr.Timer(active=True)} | ({} if view.cursor else {"head": jobs_view.NOT_READ})
         return shown
+    any_curves = bool(snapshot.metrics.series)
     runs = [Run(one.id, one.name, metrics) for one, metrics in ((job, snapshot.metrics), *snapshot.overlays)]
     return {
         **shown,
@@ -48,7 +52,8 @@ def show(snapshot: Snapshot, *, now: datetime) -> dict[str, Any]:
         "notes": jobs_view.callouts(job, view),
         "detail": gr.Column(visible=True),
         "charts": charts_value(runs, error_bins=view.error_bins),
-        "diff": config_diff([job, *(one for one, _ in snapshot.overlays)]),
+        "diff": config_diff([job, *(one for one, _ in snapshot.overlays)])
+        + ("" if any_curves else jobs_view.no_curves(job)),
         "answers": samples.answers(view.samples),
         "corrections": samples.corrections(view.corrections),
         "log": samples.event_log(view.lines),
@@ -81,6 +86,17 @@ def overlay_choices(api: StillhouseClient, chosen: str, overlays: list[str], *, 
     return {"overlays": gr.update(choices=choices, value=known_overlays) if select else gr.update(choices=choices)}
 
 
+def open_at(api: StillhouseClient, query: Mapping[str, str], *, now: datetime) -> dict[str, Any]:
+    """What the address opens with. A job is read at once where it will be seen: the box with its id changes only after
+    the whole page has been built, which took as long as building it."""
+    job_id = query.get("job", "")
+    overlays = [one for one in query.get("with", "").split(",") if one][:MAX_OVERLAYS]
+    listed = overlay_choices(api, job_id, overlays, select=True)
+    if not job_id or query.get("tab") != "progress":
+        return listed
+    return listed | show(read(api, job_id, EventView(), overlays), now=now)
+
+
 # --- layout and wiring --------------------------------------------------------------------------------------
 
 
@@ -108,9 +124,12 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
         return named(parts, current(job_id, view, overlays))
 
     def opened(request: gr.Request) -> dict[Any, Any]:
-        query = dict(request.query_params)
-        overlays = [one for one in query.get("with", "").split(",") if one][:MAX_OVERLAYS]
-        return named(parts, overlay_choices(page.api, query.get("job", ""), overlays, select=True))
+        return named(parts, open_at(page.api, dict(request.query_params), now=datetime.now(UTC)))
+
+    def chosen(job_id: str, view: EventView, overlays: list[str] | None) -> dict[Any, Any]:
+        if job_id and view.job_id == job_id:
+            return named(parts, {})  # the page was opened at it: `opened` has read it
+        return named(parts, overlay_choices(page.api, job_id, overlays or []) | current(job_id, view, overlays))
 
     def offered(job_id: str, overlays: list[str]) -> dict[Any, Any]:
         return named(parts, overlay_choices(page.api, job_id, overlays or []))
@@ -124,12 +143,12 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
             follows |= {"draft": done.draft, "tabs": gr.Tabs(selected="submit")}
         return named(parts, current(job_id, view, overlays) | follows)
 
-    asked = [page.job_id.change, parts["fast"].tick, parts["overlays"].change]
-    gr.on(asked, refresh, inputs, outputs, **QUIET)
+    page.job_id.change(chosen, inputs, outputs, **QUIET)
+    gr.on([parts["fast"].tick, parts["overlays"].change], refresh, inputs, outputs, **QUIET)
     slow = gr.Timer(SLOW_S)
     gr.on([page.blocks.load, slow.tick], lambda one: named(parts, look(page.api, one)), page.job_id, outputs, **QUIET)
     page.blocks.load(opened, None, outputs, **QUIET)
-    gr.on([page.tab.select, page.job_id.change], offered, [page.job_id, parts["overlays"]], outputs, **QUIET)
+    page.tab.select(offered, [page.job_id, parts["overlays"]], outputs, **QUIET)
     parts["head"].select(on_button, inputs, outputs, **QUIET)
     remember = "(value) => stillhouse.remember('with', (value || []).join(','))"
     parts["overlays"].input(None, parts["overlays"], None, js=remember, show_progress="hidden")

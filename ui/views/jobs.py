@@ -22,8 +22,8 @@ NO_JOBS = empty(
 NO_MATCH = empty("No job matches.", "Empty the search box or choose <em>Any status</em> to see the others.")
 NO_CHOICE = empty(
     "No job chosen.",
-    "Choose one under <a href='?tab=jobs'>Jobs</a>: its curves, samples and events appear here, and this page’s address "
-    "names it.",
+    "Choose one under <a href='?tab=jobs'>Jobs</a>: its curves, samples and events appear here, and this page’s "
+    "address names it.",
 )
 NOT_READ = empty("The job cannot be read now.", "It appears here as soon as the service answers.")
 COLUMNS = ("Status", "Job", "Recipe", "Teacher → student", "Progress", "Age", "Actions")
@@ -31,6 +31,13 @@ COLUMNS = ("Status", "Job", "Recipe", "Teacher → student", "Progress", "Age", 
 
 def is_terminal(job: JobOut) -> bool:
     return job.status in TERMINAL
+
+
+def no_curves(job: JobOut) -> str:
+    """In place of the charts of a job that has measured nothing."""
+    if is_terminal(job):
+        return empty("No curves.", "The job ended before it had measured anything; Events says how far it came.")
+    return empty("No curves yet.", "They are drawn from the first evaluation on, which comes before the first step.")
 
 
 def jobs_table(page: Page[JobOut], *, chosen: str, now: datetime, filtered: bool = False) -> str:
