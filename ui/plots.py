@@ -210,6 +210,8 @@ def _layout(chart: Chart, *, many: bool, revision: str) -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 12, "color": GREY},
+        # plotly.js' own is a grey box on a transparent chart.
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": COLOURS[0]},
         "hovermode": "x unified",
         "hoverlabel": {"font": {"family": FONT, "size": 12}},
         "showlegend": many,

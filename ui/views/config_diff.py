@@ -24,7 +24,8 @@ def config_diff(jobs: Sequence[JobOut]) -> str:
         for job, dash in zip(jobs, DASHES, strict=False)
     )
     body = "".join(
-        f"<tr><th scope='row'><code>{esc(path)}</code></th>{''.join(f'<td>{esc(one)}</td>' for one in values)}</tr>"
+        f"<tr><th scope='row'><code>{_breakable(path)}</code></th>"
+        f"{''.join(f'<td>{esc(one)}</td>' for one in values)}</tr>"
         for path, values in rows
     )
     return (
@@ -32,6 +33,11 @@ def config_diff(jobs: Sequence[JobOut]) -> str:
         f'<table class="sh-diff"><thead><tr><th scope="col">Setting</th>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>{same}"
     )
+
+
+def _breakable(path: str) -> str:
+    """On a phone a long path goes on in the next line, after a dot or an underscore."""
+    return esc(path).replace(".", ".<wbr>").replace("_", "_<wbr>")
 
 
 def differences(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

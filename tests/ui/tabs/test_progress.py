@@ -34,7 +34,7 @@ def test_other_jobs_are_laid_over_with_what_they_differ_in(api: StillhouseClient
     shown = progress.show(read(api, seeded.ids.running, EventView(), [seeded.ids.succeeded]), now=NOW)
     losses = json.loads(shown["charts"])[0]
     assert len(losses["data"]) == 8
-    assert "<code>student.layers</code>" in shown["diff"]
+    assert "<code>student.<wbr>layers</code>" in shown["diff"]
 
 
 def test_the_jobs_to_lay_over_are_the_others_and_those_of_the_address(
