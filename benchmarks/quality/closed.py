@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 from app.core.job_config import DistillConfig
-from app.core.teacher_states import worth_keeping
+from app.core.teacher_states import looks, worth_keeping
 from benchmarks.quality.contenders import BUFFER_BATCHES, responses_of
 from benchmarks.quality.families import Task
 from benchmarks.quality.measuring import Exam, train_and_measure
@@ -82,7 +82,7 @@ class ClosedWorld:
         set_seed(run.seed)
         assembly = self.assembly(self.config(run), run.regime)
         measured = train_and_measure(assembly, self._dev_exam if run.budget == "sweep" else self.test_exam)
-        taught = measured["ground_truth_batches"] * assembly.config.training.batch_size
+        taught = max(looks(assembly.config), measured["ground_truth_batches"] * assembly.config.training.batch_size)
         return {
             **measured,
             "seconds": measured["seconds"] + self._reading_seconds(assembly.config, run.regime),
@@ -182,9 +182,9 @@ class ClosedWorld:
             return 0.0
         return self._reading[1] * known / len(self._labelled)
 
-    def _labelling_seconds(self, assembly: Assembly, regime: str, taught: int) -> float:
-        """Processor time in which the teacher wrote what a run was taught: of the `taught` rows (each counted once)
-        as large a share as of all rows with a response."""
+    def _labelling_seconds(self, assembly: Assembly, regime: str, taught: float) -> float:
+        """Processor time in which the teacher wrote what a run was taught or chose from: of the `taught` rows (each
+        counted once) as large a share as of all rows with a response."""
         answered = sum(row.response_ids is not None for row in assembly.train_rows)
         written = answered - self._known(regime, assembly.config.data.responses)
         if not written:

@@ -16,6 +16,7 @@ OURS = "mgsr"
 # The replay buffer as the published runs relate it to theirs: some twenty batches. With 1,000 sequences it would not
 # fill within the steps of these runs, and nothing would ever be replayed.
 BUFFER_BATCHES = 20
+_CANDIDATES = RECIPES[OURS]["sampling"]["candidates"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,18 @@ def ours() -> Contender:
 
 def ablations() -> list[Contender]:
     """`mgsr` minus a part. Without DAC-KL the same divergence stands unclipped in its place, so that sampled rows still
-    teach something: what is left out is the clipping. `no_samples` leaves out the student's batches altogether;
-    `hard_prompts` adds a part: prompts are chosen by disagreement."""
+    teach something: what is left out is the clipping. `no_samples` leaves out the student's batches altogether,
+    `no_choice` takes rows as they come."""
     return [
         _scrg("no_scrg", rounds=0),
         _with_losses("no_dac_kl", dac_kl=_unclipped()),
         _with_losses("no_span", span=None),
-        Contender(OURS, "no_samples", {"recipe": OURS, "sampling": {"kind": "ground_truth"}, "scrg": {"rounds": 0}}),
-        _sampling("hard_prompts", candidates=3),
+        Contender(
+            OURS,
+            "no_samples",
+            {"recipe": OURS, "sampling": {"kind": "ground_truth", "candidates": _CANDIDATES}, "scrg": {"rounds": 0}},
+        ),
+        _sampling("no_choice", candidates=1),
     ]
 
 
@@ -56,14 +61,14 @@ def controls() -> list[Contender]:
     """What the choices inside a part are worth, and the paper's literal form."""
     literal = {"rounds": 1, "position": "largest_kl", "teacher_token": "sample"}
     literal_mask = {"normalise": "none", "subnet_objective": "minimise", "quantiles": "all"}
-    adaptive = {"kind": "adaptive_off_policy", "phi_start": 0.5}
+    adaptive = {"kind": "adaptive_off_policy", "phi_start": 0.5, "candidates": _CANDIDATES}
     return [
         Contender(
             OURS,
             "paper_literal",
             {
                 "recipe": OURS,
-                "sampling": adaptive,
+                "sampling": {**adaptive, "candidates": 1},
                 "scrg": literal,
                 "losses": _losses(dac_kl={**_loss("dac_kl"), **literal_mask}),
             },
@@ -78,6 +83,13 @@ def controls() -> list[Contender]:
             OURS, "random_spans", {"recipe": OURS, "losses": _losses(span={**_loss("span"), "chunker": "random"})}
         ),
         Contender(OURS, "student_responses", {"recipe": OURS, "data": {"responses": "student"}}),
+        _sampling("half_sampled", student_fraction=0.5),
+        _sampling("four_candidates", candidates=4),
+        Contender(
+            "seqkd",
+            "chosen_rows",
+            {"recipe": "seqkd", "sampling": {"kind": "ground_truth", "candidates": _CANDIDATES}},
+        ),
         *(teacher_written(recipe) for recipe in ("kd", "imitkd", "gkd", "distillm")),
         _dac("quantiles_all", quantiles="all", density_gain="absolute", start_lower=0.05, start_upper=0.95),
         _dac("subnet_minimise", subnet_objective="minimise"),

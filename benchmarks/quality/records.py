@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from app.core.recipes import RECIPES
 from benchmarks.quality.contenders import Contender
 
 Budget = Literal["sweep", "steps", "time"]
@@ -35,6 +36,7 @@ class Run:
         what = [
             self.scale,
             self.regime,
+            RECIPES[self.contender.recipe],
             self.contender.sections,
             self.budget == "sweep",
             self.steps,
