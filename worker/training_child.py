@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
-from worker.distill.allocator import keep_freed_memory
+from worker.distill.allocator import keep_few_kernels, keep_freed_memory
 from worker.endings import as_told
 from worker.training import Stop, train_here
 
@@ -71,6 +71,7 @@ def main() -> NoReturn:
     _end_with(order.parent)
     wishes = Wishes(connection)
     keep_freed_memory()
+    keep_few_kernels()
     try:
         student = train_here(
             order.config,

@@ -30,7 +30,7 @@ from benchmarks.machine import describe
 from benchmarks.speed.meter import peak_of
 from benchmarks.speed.models import Work, random_pair
 from benchmarks.speed.rows import MGSR, ON_POLICY, RECIPE_ROUNDS, our_config
-from worker.distill.allocator import keep_freed_memory
+from worker.distill.allocator import keep_few_kernels, keep_freed_memory
 from worker.distill.assembly import assemble
 from worker.distill.step import Stepper
 
@@ -146,6 +146,7 @@ def main() -> None:
     args.folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     keep_freed_memory()
+    keep_few_kernels()
     points: list[Point] = []
     for point in sweep(args.folder, repeat=args.repeat, sweeps=SWEEPS):
         print(point, flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 from app.core.errors import Cancelled
 from app.core.events import Event, PhaseProgress, RunStarted, StepDone
 from app.core.job_config import DistillConfig
-from worker.distill.allocator import keep_freed_memory
+from worker.distill.allocator import keep_few_kernels, keep_freed_memory
 from worker.distill.trainer import distill
 
 
@@ -49,6 +49,7 @@ class _Held:
 def run(raw_config: dict[str, Any], meter: Any) -> None:
     """An engine for `Arm`: trains as `raw_config` (a DistillConfig as JSON) says, one step per order."""
     keep_freed_memory()  # as both programs that train do
+    keep_few_kernels()
     held = _Held(meter)
     with tempfile.TemporaryDirectory() as folder:
         try:

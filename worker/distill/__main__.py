@@ -20,7 +20,7 @@ from app.core.events import Evaluated, Event, Resumed, StepDone, Warned
 from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from app.core.teacher_states import DEFAULT_LIMIT_GIB
-from worker.distill.allocator import keep_freed_memory
+from worker.distill.allocator import keep_few_kernels, keep_freed_memory
 from worker.distill.disk import remove_folder
 from worker.distill.event_log import EventLog
 from worker.distill.trainer import distill
@@ -70,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.fresh:
         remove_folder(checkpoints)
     keep_freed_memory()
+    keep_few_kernels()
     states = FolderCache(args.states or args.out / "teacher-states", limit_bytes=DEFAULT_LIMIT_GIB * 2**30)
     status = _run(config, args.out, checkpoints, states, _pause_on_signals())
     if status == 0:  # the student is there; what led to it is of no further use

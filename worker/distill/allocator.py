@@ -1,14 +1,17 @@
-"""Freed memory stays with the process that trains, so that the next tensor of that size finds its pages in place.
+"""What a process that trains keeps: freed memory, so that the next tensor finds its pages in place, and few kernels.
 
-Knows glibc's `mallopt`. Changes nothing elsewhere: not on other C libraries, not on a GPU, whose memory torch keeps.
+Knows glibc's `mallopt` and oneDNN's settings. Changes nothing elsewhere: not on other C libraries, not on a GPU.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _HIGH = 2**30
+# A step has about a hundred products of different sizes, many of which the next step has too.
+_KERNELS = 128
 
 
 def keep_freed_memory() -> bool:
@@ -22,3 +25,14 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError, TypeError):  # musl and macOS have none, Windows has no such library
         return False
     return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, _HIGH))
+
+
+def keep_few_kernels() -> None:
+    """Has oneDNN, and what torch puts before it, keep the kernels of the last 128 sizes instead of 1,024 each.
+
+    A kernel is compiled for the sizes of a product and takes about 0.5 MiB. Batches of ever other lengths fill both
+    caches, which never shrink (docs/log.md). Must come before the first product; what the environment says already
+    holds.
+    """
+    for name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+        os.environ.setdefault(name, str(_KERNELS))
