@@ -104,5 +104,5 @@ def _actions(student: ModelOut) -> str:
         button("compare", "Compare with its teacher", "primary")
         + download
         + button("rename", "Rename")
-        + button("delete", "Delete", "danger")
+        + button("delete", "Delete")
     )
