@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -314,18 +315,10 @@ def test_finding_removes_nothing_and_a_batch_has_a_limit(
 
 @pytest.mark.parametrize("forever", [Keep(checkpoints=None, events=None, comparisons=None)])
 def test_nothing_is_too_old_when_it_is_kept_for_ever(
-    sessions: Sessions, store: ArtifactStore, clock: Clock, tmp_path: Path, forever: Keep
+    cleaner: Cleaner, sessions: Sessions, store: ArtifactStore, clock: Clock, forever: Keep
 ) -> None:
     job_id = make_job(sessions, clock, "succeeded")
     compare(sessions, clock, ends=True)
     put(store, f"{jobs.checkpoints_key(job_id)}/1/step-00000010/model.bin", at=clock())
     clock.advance(50 * YEAR)
-    cleaner = Cleaner(
-        sessions=sessions,
-        store=store,
-        work_folder=tmp_path / "work",
-        states=make_states(tmp_path),
-        keep=forever,
-        clock=clock,
-    )
-    assert cleaner.clean() == []
+    assert replace(cleaner, keep=forever).clean() == []
