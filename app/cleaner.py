@@ -176,8 +176,8 @@ class Cleaner:
         for entry in self.states.surplus():
             why = f"{entry.bytes:,} bytes, last used on {entry.used_at:%Y-%m-%d}: over the limit"
             yield Removal(what=f"teacher states {entry.key}", why=why, remove=partial(self.states.remove, entry.key))
-        for folder in self.states.unfinished():
-            if self._is_old(datetime.fromtimestamp(folder.stat().st_mtime, UTC)):
+        for folder, changed_at in self.states.unfinished():
+            if self._is_old(changed_at):
                 remove = partial(shutil.rmtree, folder, ignore_errors=True)
                 yield Removal(what=str(folder), why="was never finished", remove=remove)
 

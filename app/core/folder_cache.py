@@ -94,6 +94,10 @@ class FolderCache:
                 over -= entry.bytes
         return surplus
 
-    def unfinished(self) -> list[Path]:
-        """Folders that are being filled or removed, or that processes left when they were killed."""
-        return sorted(self.folder.glob(f"{_UNFINISHED}*"))
+    def unfinished(self) -> list[tuple[Path, datetime]]:
+        """Folders that are being filled or removed, or that processes left when they were killed; since when."""
+        found = []
+        for path in sorted(self.folder.glob(f"{_UNFINISHED}*")):
+            with suppress(FileNotFoundError):
+                found.append((path, datetime.fromtimestamp(path.stat().st_mtime, UTC)))
+        return found
