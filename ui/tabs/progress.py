@@ -7,7 +7,6 @@ of the events seen so far. The overlaid jobs are in the address too (`?with=job_
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,17 +85,6 @@ def overlay_choices(api: StillhouseClient, chosen: str, overlays: list[str], *, 
     return {"overlays": gr.update(choices=choices, value=known_overlays) if select else gr.update(choices=choices)}
 
 
-def open_at(api: StillhouseClient, query: Mapping[str, str], *, now: datetime) -> dict[str, Any]:
-    """What the address opens with. A job is read at once where it will be seen: the box with its id changes only after
-    the whole page has been built, which took as long as building it."""
-    job_id = query.get("job", "")
-    overlays = [one for one in query.get("with", "").split(",") if one][:MAX_OVERLAYS]
-    listed = overlay_choices(api, job_id, overlays, select=True)
-    if not job_id or query.get("tab") != "progress":
-        return listed
-    return listed | show(read(api, job_id, EventView(), overlays), now=now)
-
-
 # --- layout and wiring --------------------------------------------------------------------------------------
 
 
@@ -124,12 +112,9 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
         return named(parts, current(job_id, view, overlays))
 
     def opened(request: gr.Request) -> dict[Any, Any]:
-        return named(parts, open_at(page.api, dict(request.query_params), now=datetime.now(UTC)))
-
-    def chosen(job_id: str, view: EventView, overlays: list[str] | None) -> dict[Any, Any]:
-        if job_id and view.job_id == job_id:
-            return named(parts, {})  # the page was opened at it: `opened` has read it
-        return named(parts, overlay_choices(page.api, job_id, overlays or []) | current(job_id, view, overlays))
+        query = dict(request.query_params)
+        overlays = [one for one in query.get("with", "").split(",") if one][:MAX_OVERLAYS]
+        return named(parts, overlay_choices(page.api, query.get("job", ""), overlays, select=True))
 
     def offered(job_id: str, overlays: list[str]) -> dict[Any, Any]:
         return named(parts, overlay_choices(page.api, job_id, overlays or []))
@@ -143,12 +128,12 @@ def _wire(page: Page, parts: dict[str, Any]) -> None:
             follows |= {"draft": done.draft, "tabs": gr.Tabs(selected="submit")}
         return named(parts, current(job_id, view, overlays) | follows)
 
-    page.job_id.change(chosen, inputs, outputs, **QUIET)
-    gr.on([parts["fast"].tick, parts["overlays"].change], refresh, inputs, outputs, **QUIET)
+    asked = [page.job_id.change, parts["fast"].tick, parts["overlays"].change]
+    gr.on(asked, refresh, inputs, outputs, **QUIET)
     slow = gr.Timer(SLOW_S)
     gr.on([page.blocks.load, slow.tick], lambda one: named(parts, look(page.api, one)), page.job_id, outputs, **QUIET)
     page.blocks.load(opened, None, outputs, **QUIET)
-    page.tab.select(offered, [page.job_id, parts["overlays"]], outputs, **QUIET)
+    gr.on([page.tab.select, page.job_id.change], offered, [page.job_id, parts["overlays"]], outputs, **QUIET)
     parts["head"].select(on_button, inputs, outputs, **QUIET)
     remember = "(value) => stillhouse.remember('with', (value || []).join(','))"
     parts["overlays"].input(None, parts["overlays"], None, js=remember, show_progress="hidden")

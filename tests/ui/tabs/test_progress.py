@@ -48,19 +48,6 @@ def test_the_jobs_to_lay_over_are_the_others_and_those_of_the_address(
     assert found["value"] == [seeded.ids.failed]
 
 
-def test_an_address_with_a_job_shows_it_with_the_first_answer(api: StillhouseClient, seeded: SeededService) -> None:
-    query = {"tab": "progress", "job": seeded.ids.running, "with": f"{seeded.ids.succeeded},job_gone"}
-    shown = progress.open_at(api, query, now=NOW)
-    assert shown["view"].job_id == seeded.ids.running
-    assert len(json.loads(shown["charts"])[0]["data"]) == 8
-    assert shown["overlays"]["value"] == [seeded.ids.succeeded]
-
-
-def test_what_another_tab_hides_is_not_read_while_the_page_opens(api: StillhouseClient, seeded: SeededService) -> None:
-    for query in ({"tab": "jobs", "job": seeded.ids.running}, {"job": seeded.ids.running}, {"tab": "progress"}):
-        assert set(progress.open_at(api, query, now=NOW)) == {"overlays"}
-
-
 def test_a_job_without_a_measurement_says_when_its_curves_come(api: StillhouseClient, seeded: SeededService) -> None:
     shown = progress.show(read(api, seeded.ids.queued, EventView()), now=NOW)
     assert "No curves yet." in shown["diff"]
