@@ -25,6 +25,9 @@ from ui.event_view import ERROR_BIN
 COLOURS = ("#c2703d", "#0e9384", "#6d74e8", "#c9486b", "#a9821f", "#3b82c4", "#5d9a3a", "#9c62c9")
 # A second sign beside the colour.
 DASHES = ("solid", "dash", "dot", "dashdot")
+# A third, where dashes tell runs apart and a chart has several metrics too; a few along each line.
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon")
+SYMBOLS_PER_LINE = 8
 GREY = "#857f79"
 FONT = "IBM Plex Sans, ui-sans-serif, system-ui, sans-serif"
 SPIKE = {"spikecolor": GREY, "spikethickness": 1, "spikedash": "dot"}
@@ -168,7 +171,8 @@ def histogram(error_bins: Sequence[int], *, revision: str) -> dict[str, Any]:
 
 
 def _trace(chart: Chart, line: Line, *, many_metrics: bool, many_runs: bool) -> dict[str, Any]:
-    """Metrics differ in colour, runs in dashes; where there is only one of either, both signs tell the other apart."""
+    """Metrics differ in colour, runs in dashes; where there is only one of either, both signs tell the other apart, and
+    where there are several of both, metrics have symbols too."""
     points = line.series.points
     is_total = line.series.name.endswith("/total")
     colour_index = line.metric_index if many_metrics else line.run_index
@@ -192,6 +196,12 @@ def _trace(chart: Chart, line: Line, *, many_metrics: bool, many_runs: bool) -> 
         trace |= {"stackgroup": "all", "line": {"color": colour, "width": 0.8}}
     else:
         trace["line"]["dash"] = DASHES[(line.run_index if many_runs else line.metric_index) % len(DASHES)]
+        if many_metrics and many_runs:
+            symbol = SYMBOLS[line.metric_index % len(SYMBOLS)]
+            trace |= {
+                "mode": "lines+markers",
+                "marker": {"symbol": symbol, "size": 6, "maxdisplayed": SYMBOLS_PER_LINE},
+            }
     return trace
 
 

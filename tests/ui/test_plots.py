@@ -76,6 +76,15 @@ def test_overlaid_runs_differ_in_dashes_and_download_under_their_own_names() -> 
     assert [trace["showlegend"] for trace in chart["data"]] == [True, True, False, False]
 
 
+def test_no_two_overlaid_lines_differ_by_colour_alone() -> None:
+    chart = next(chart for chart in CHARTS if not chart.stacked)
+    drawn = figure(chart, lines(run(), run("job_2")), revision="job_1")
+    signs = [(trace["line"]["dash"], trace["marker"]["symbol"]) for trace in drawn["data"]]
+    assert len(set(signs)) == len(signs) == 4
+    assert all(trace["mode"] == "lines+markers" for trace in drawn["data"])
+    go.Figure(data=drawn["data"], layout=drawn["layout"])
+
+
 def test_overlaid_runs_of_one_metric_are_named_by_their_jobs() -> None:
     speed = [Series(name="train/tokens_per_s", points=[(1, 3.0)])]
     (chart,) = json.loads(charts_value([run(series=speed), run("job_2", speed, "other")]))
