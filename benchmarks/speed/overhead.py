@@ -1,6 +1,6 @@
 """What the service adds to a training: the same job through it and by `python -m worker.distill`, in turn.
 
-    python -m benchmarks.speed.overhead [--pairs 3] [--steps 150] [--teacher MODEL]
+    python -m benchmarks.speed.overhead [--pairs 4] [--steps 150] [--teacher MODEL]
 
 Knows processes and their processor time. Does not know what a step costs. Rows go into `benchmarks/results/speed.json`
 beside the others: wall time from the first event of the training to its last one, and processor time of the training's
@@ -55,7 +55,7 @@ class Took:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=4)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--teacher", default="", help="default: the demo's")
     asked = parser.parse_args()
@@ -73,10 +73,14 @@ def measure(folder: Path, *, teacher: str, steps: int, pairs: int) -> list[Row]:
     with running(folder / "home") as (supervisor, http):
         with rows.open("rb") as file:
             dataset = http.post("/v1/datasets", files={"file": file}, data={"name": "rows"}).raise_for_status().json()
+        by_path = describe_job(teacher, steps, kind="file", path=str(rows))
+        by_id = describe_job(teacher, steps, kind="dataset", dataset_id=dataset["id"])
         for pair in range(pairs + 1):
-            alone.append(by_itself(folder / str(pair), describe_job(teacher, steps, kind="file", path=str(rows))))
-            job = describe_job(teacher, steps, kind="dataset", dataset_id=dataset["id"])
-            served.append(through_service(supervisor, http, job))
+            if pair % 2:  # turn about, so that a machine that gets busier speaks for neither
+                served.append(through_service(supervisor, http, by_id))
+            alone.append(by_itself(folder / str(pair), by_path))
+            if not pair % 2:
+                served.append(through_service(supervisor, http, by_id))
     ours, plain = (
         {name: statistics.median(getattr(took, name) for took in runs[1:]) for name in ("wall", "training", "others")}
         for runs in (served, alone)

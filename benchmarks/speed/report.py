@@ -25,7 +25,9 @@ a row says otherwise it corrects by the recipe's rule, the first mismatch with t
 batch from the data or the buffer costs one pass of each model; *with the recipe's batches* half of the steps are
 fresh, *with schedule and buffer* (the adaptive scheme at phi 0.5 with a full buffer, averaged over a run) a quarter.
 Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits. *Start of a job* is
-processor time after Python's imports.
+processor time after Python's imports. *A job through the service* (`python -m benchmarks.speed.overhead`) is one of
+forward KL on short rows through `stillhouse up` on SQLite, beside the same one by `python -m worker.distill`, in turn:
+from its first step to its last on the clock, and the processor time of its own process from start to end.
 """
 
 
