@@ -29,6 +29,7 @@ from app.core.job_config import DistillConfig
 from benchmarks.machine import describe
 from benchmarks.speed.meter import peak_of
 from benchmarks.speed.models import Work, random_pair
+from benchmarks.speed.report import write_page
 from benchmarks.speed.rows import MGSR, ON_POLICY, RECIPE_ROUNDS, our_config
 from worker.distill.allocator import keep_few_kernels, keep_freed_memory
 from worker.distill.assembly import assemble
@@ -39,6 +40,7 @@ from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PLOT = ROOT / "benchmarks/results/growth.json", ROOT / "docs/benchmarks/growth.svg"
+SPEED, PAGE = ROOT / "benchmarks/results/speed.json", ROOT / "docs/benchmarks/speed.md"
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "stillhouse-bench-growth")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -151,9 +153,10 @@ def main() -> None:
     for point in sweep(args.folder, repeat=args.repeat, sweeps=SWEEPS):
         print(point, flush=True)
         points.append(point)
-        report = {"machine": describe(), "points": [asdict(one) for one in points]}
+        report = {"machine": describe(), "standard": asdict(Size()), "points": [asdict(one) for one in points]}
         RESULTS.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         draw(points, PLOT)
+        write_page(PAGE, speed=SPEED)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from app.service import TRAINING_NICE, service
 from app.supervisor import Supervisor
 from benchmarks.machine import describe
 from benchmarks.speed.__main__ import PAGE, RESULTS
-from benchmarks.speed.report import page
+from benchmarks.speed.report import write_page
 from benchmarks.speed.rows import Row, row
 from tests.running_service import ENDED, free_port
 from tests.tiny_models import write_rows
@@ -190,7 +190,7 @@ def write(found: Sequence[Row], *, results: Path, markdown: Path) -> None:
     rows = {line["row"]: line for line in known["rows"]} | {line.row: asdict(line) for line in found}
     report = {**known, "rows": list(rows.values())}
     results.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    markdown.write_text(page(report), encoding="utf-8")
+    write_page(markdown, speed=results)
 
 
 if __name__ == "__main__":

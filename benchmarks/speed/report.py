@@ -1,11 +1,13 @@
-"""The page of the speed benchmark, from its result file.
+"""The page of the speed benchmark, from its result files.
 
-Knows the shape of `speed.json`. Does not measure.
+Knows the shapes of `speed.json` and `growth.json`. Does not measure.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 HEAD = """# What a step costs
@@ -24,11 +26,47 @@ and without, with the same random numbers, so that the teacher's pass, which the
 a row says otherwise it corrects by the recipe's rule, the first mismatch with the teacher's most probable token. A
 batch from the data or the buffer costs one pass of each model; *with the recipe's batches* half of the steps are
 fresh, *with schedule and buffer* (the adaptive scheme at phi 0.5 with a full buffer, averaged over a run) a quarter.
-Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits. *Start of a job* is
-processor time after Python's imports. *A job through the service* (`python -m benchmarks.speed.overhead`) is one of
-forward KL on short rows through `stillhouse up` on SQLite, beside the same one by `python -m worker.distill`, in turn:
-from its first step to its last on the clock, and the processor time of its own process from start to end.
+Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits, both in float32 at a hidden
+size of 256. Liger's chunk holds 1,024 tokens, so that it takes 5 GiB for 512 of them; with 1,024 this machine of 24 GB
+killed it at 10 GiB, so that there is no figure for 1,024 and 8,192. *Start of a job* is processor time after Python's
+imports. *A job through the service* (`python -m benchmarks.speed.overhead`) is one of forward KL on short rows through
+`stillhouse up` on SQLite, beside the same one by `python -m worker.distill`, in turn: from its first step to its last
+on the clock, and the processor time of its own process from start to end.
 """
+GROWTH = """
+## As work grows
+
+One size changed at a time, the others as marked with a star, on random Llamas of width 128: a `mgsr` step on fresh
+samples with the recipe's rounds, one thread, one step after one to warm up. Processor seconds, and the peak above what
+was there when the step began; the dotted lines grow as fast as the size does. Single readings, beside other work: the
+point with the star was read three times, and time differed by half. Made by `python -m benchmarks.speed.growth` from
+`benchmarks/results/growth.json`.
+
+![Time and peak memory of a step over tokens, vocabulary, rows and layers](growth.svg)
+
+| size | value | processor s | peak MiB |
+|---|---|---|---|
+"""
+
+
+def write_page(path: Path, *, speed: Path) -> None:
+    """The page from the result file `speed`, and from `growth.json` beside it if there is one."""
+    text, growth = page(json.loads(speed.read_text(encoding="utf-8"))), speed.with_name("growth.json")
+    if growth.exists():
+        text += growth_section(json.loads(growth.read_text(encoding="utf-8")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def growth_section(report: Mapping[str, Any]) -> str:
+    """Markdown: how a step grows, from `growth.json`."""
+    standard = report["standard"]
+    lines = [
+        f"| {point['swept']} | {point['value']:,}{'*' * (standard[point['swept']] == point['value'])} "
+        f"| {_number(point['seconds'])} | {point['peak_mib']:,.0f} |"
+        for point in report["points"]
+    ]
+    return GROWTH + "\n".join(lines) + "\n"
 
 
 def page(report: Mapping[str, Any]) -> str:
