@@ -12,6 +12,7 @@ from typing import Any
 
 from app.core.errors import Cancelled
 from app.core.events import Event, PhaseProgress, RunStarted, StepDone
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from worker.distill.allocator import keep_few_kernels, keep_freed_memory
 from worker.distill.trainer import distill
@@ -58,6 +59,7 @@ def run(raw_config: dict[str, Any], meter: Any) -> None:
                 out=Path(folder),
                 emit=held.emit,
                 should_stop=held.should_stop,
+                states=FolderCache(Path(folder) / "states", limit_bytes=2**30),
             )
         except Cancelled:
             return

@@ -19,10 +19,13 @@ from benchmarks.speed.models import Work, big_vocabulary, smollm
 MGSR = [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}]
 FORWARD_KL = [{"kind": "forward_kl"}]
 ON_POLICY, GROUND_TRUTH = {"kind": "on_policy"}, {"kind": "ground_truth"}
-RECIPE_ROUNDS = 12
-# The share of steps with a fresh batch: of the recipe, and of the adaptive scheme with phi 0.5 and a full buffer,
+RECIPE_ROUNDS, RECIPE_CANDIDATES = 12, 2
+# Which share of the steps is of which kind: in the recipe, and in the adaptive scheme with phi 0.5 and a full buffer,
 # averaged over a run (there a step is fresh with probability phi (1 - step / steps), replayed with the rest of phi).
-FRESH = {"the recipe's batches": 0.5, "schedule and buffer": 0.25}
+SHARES: Mapping[str, Mapping[str, float]] = {
+    "the recipe's batches": {"fresh, chosen": 0.25, "given, chosen": 0.75},
+    "schedule and buffer": {"fresh, 12 rounds": 0.25, "replayed": 0.25, "given": 0.5},
+}
 
 # What the engine does from one of its events to the next, before it trains.
 START = {"loading": "reading, checking and loading", "started": "the first evaluation"}
@@ -100,11 +103,21 @@ def interleaved(arms: Mapping[str, Arm], *, repeat: int) -> dict[str, list[Cost]
 def step_rows(plan: Plan) -> list[Row]:
     """Processor time of whole training steps, on SmolLM2-135M and a student of some of its layers."""
     work = smollm(plan.folder, layers=plan.layers)
+
+    def mgsr(sampling: Mapping[str, Any], **data: Any) -> tuple[Callable[..., None], Any]:
+        raw = our_config(work, terms=MGSR, sampling=sampling, rounds=RECIPE_ROUNDS, batch=plan.batch)
+        return ours.run, raw | {"data": {**raw["data"], **data}}
+
+    chosen = {"candidates": RECIPE_CANDIDATES}
     specs: dict[str, tuple[Callable[..., None], Any]] = {
         "forward_kl": (ours.run, our_config(work, terms=FORWARD_KL, sampling=ON_POLICY, rounds=0, batch=plan.batch)),
         "fresh": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.batch)),
-        "recipe": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=RECIPE_ROUNDS, batch=plan.batch)),
-        "ground_truth": (ours.run, our_config(work, terms=MGSR, sampling=GROUND_TRUTH, rounds=1, batch=plan.batch)),
+        "fresh, 12 rounds": mgsr(ON_POLICY),
+        "fresh, chosen": mgsr({**ON_POLICY, **chosen}),
+        "given": mgsr(GROUND_TRUTH),
+        "given, chosen": mgsr({**GROUND_TRUTH, **chosen}),
+        # What is replayed costs what is given and read at every step.
+        "replayed": mgsr(GROUND_TRUTH, teacher_states="off"),
         "peer": (peer.run, peer_spec(work, batch=plan.batch)),
     }
     arms = {name: Arm(*spec) for name, spec in specs.items()}
@@ -116,19 +129,18 @@ def step_rows(plan: Plan) -> list[Row]:
     median = {name: statistics.median(cost.seconds for cost in found) for name, found in costs.items()}
     tokens = {name: statistics.mean(cost.tokens for cost in found) for name, found in costs.items()}
     per_token = {name: 1000 * median[name] / tokens[name] for name in median}
-    unit, runs = "processor s per step", plan.repeat
+    unit, runs, all_rounds = "processor s per step", plan.repeat, median["fresh, 12 rounds"]
     return [
         row("plain on-policy forward KL", median["forward_kl"], median["peer"], unit, 0.5, runs),
         row("mgsr step on fresh samples, 1 SCRG round", median["fresh"], median["peer"], unit, 0.75, runs),
-        row("mgsr step on fresh samples, the recipe's 12 rounds", median["recipe"], median["peer"], unit, 0.75, runs),
-        *(_mixed_row(name, fresh, per_token, runs) for name, fresh in FRESH.items()),
+        row("mgsr step on fresh samples, the recipe's 12 rounds", all_rounds, median["peer"], unit, 0.75, runs),
+        *(_mixed_row(name, shares, per_token, runs) for name, shares in SHARES.items()),
         *start_rows(arms["fresh"].ready["phases"]),
     ]
 
 
-def _mixed_row(name: str, fresh: float, per_token: Mapping[str, float], runs: int) -> Row:
-    """A replayed batch costs what a batch from the data costs: sequences that are there, one pass of each model."""
-    mixed = fresh * per_token["recipe"] + (1 - fresh) * per_token["ground_truth"]
+def _mixed_row(name: str, shares: Mapping[str, float], per_token: Mapping[str, float], runs: int) -> Row:
+    mixed = sum(share * per_token[kind] for kind, share in shares.items())
     return row(f"mgsr with {name}, per token", mixed, per_token["peer"], "processor ms per token", 0.4, runs)
 
 

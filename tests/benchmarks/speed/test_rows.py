@@ -12,12 +12,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from benchmarks.speed.models import Work
 from benchmarks.speed.rows import FORWARD_KL, MGSR, ON_POLICY, our_config, start_rows
 from tests.benchmarks.speed.watching import Widest, passes
 from tests.tiny_models import SPECIAL, make_tiny_model
-from worker.distill import assembly, read_along, scrg
+from worker.distill import assembly, read_along, row_choice, scrg
 from worker.distill.assembly import Assembly, assemble
 from worker.distill.step import Stepper
 
@@ -57,12 +58,20 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     return Work(str(teacher), str(student), str(path), [], [], NEW)
 
 
-def toy(work: Work, *, terms: Any = MGSR, sampling: Any = ON_POLICY, rounds: int = 1, scrg: Any = None) -> Assembly:
+def toy(
+    work: Work,
+    *,
+    terms: Any = MGSR,
+    sampling: Any = ON_POLICY,
+    rounds: int = 1,
+    scrg: Any = None,
+    states: FolderCache | None = None,
+) -> Assembly:
     raw = our_config(work, terms=terms, sampling=sampling, rounds=rounds, batch=BATCH)
     raw["training"]["precision"] = "float32"
     raw["scrg"] |= scrg or {}
     config = DistillConfig.model_validate(raw)
-    return assemble(config, emit=lambda event: None, should_stop=lambda: None)
+    return assemble(config, emit=lambda event: None, should_stop=lambda: None, states=states)
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +159,20 @@ def test_mgsr_on_sequences_that_are_there(work: Work, monkeypatch: pytest.Monkey
     run = toy(work, sampling=sampling, rounds=3)
     for counts, widest in steps(run, source, 2, monkeypatch):
         assert counts == {**trained(run), "teacher passes": 1, "teacher tokens": prompts(run) + BATCH * NEW}
+        assert 0 < widest <= POSITIONS + 1
+
+
+@pytest.mark.parametrize("source", ["fresh", "ground_truth"])
+def test_rows_to_choose_from(work: Work, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) -> None:
+    """One more pass of the student, over all that are looked at; the teacher, whose states are kept, reads none."""
+    monkeypatch.setattr(row_choice, "SCORED_LOGITS", POSITIONS * VOCABULARY)
+    sampling = {"kind": "mixed", "student_fraction": 0.5, "candidates": 2}
+    run = toy(work, sampling=sampling, rounds=1, states=FolderCache(tmp_path, limit_bytes=2**20))
+    whole = prompts(run) + BATCH * NEW
+    for counts, widest in steps(run, source, 2, monkeypatch):
+        reading = {"reader passes": 2, "reader tokens": prompts(run) + ALL_NEW}
+        sampled = {**written(run), **reading} if source == "fresh" else {}
+        assert counts == {"student passes": 2, "student tokens": 3 * whole, **sampled}
         assert 0 < widest <= POSITIONS + 1
 
 
