@@ -103,9 +103,11 @@ class Bench:
             written = record.get("labelling_seconds", 0.0) if record else 0.0
             if not ours or not record or (not labels_paid and (not written or contender.recipe == OURS)):
                 continue
-            one, other = (_seconds(measured, labels_paid=labels_paid) for measured in (ours, record))
+            # More steps need no more responses than were written already, as soon as every row has been seen; where
+            # that is not so, a baseline has a few for nothing.
+            left = ours["seconds"] + (ours.get("labelling_seconds", 0.0) - written if labels_paid else 0.0)
             variant = contender.variant if labels_paid else FREE_LABELS
-            yield replace(contender, variant=variant), round(self._plan.steps * one / other)
+            yield replace(contender, variant=variant), round(self._plan.steps * left / record["seconds"])
 
     def _best_rates(self, regime: str, contenders: Sequence[Contender]) -> dict[str, float]:
         """By recipe, of which there is one contender each; those that may not be tried any more are left out."""
@@ -146,8 +148,3 @@ class Bench:
         # A run may serve two budgets or variants: its record is listed under what is asked for.
         self.done.append({**record, "budget": budget, "variant": contender.variant})
         return record["measured"]
-
-
-def _seconds(measured: Mapping[str, Any], *, labels_paid: bool) -> float:
-    """Processor time of a run's training, with the teacher's time of writing what it was taught if that is paid."""
-    return measured["seconds"] + (measured.get("labelling_seconds", 0.0) if labels_paid else 0.0)
