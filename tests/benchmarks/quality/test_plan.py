@@ -84,8 +84,8 @@ def test_rates_come_from_the_sweep_and_steps_from_the_time(tmp_path: Path) -> No
     measured = [run for run in executed.runs if run.budget != "sweep"]
     assert {(run.contender.recipe, run.learning_rate) for run in measured} == {("sft", 2e-3), ("mgsr", 1e-3)}
     steps = {(r["recipe"], r["variant"]): r["steps"] for r in done if r["budget"] == "time"}
-    # 3 s of mgsr: a step of sft is 0.01 s, and 0.01 s more of the teacher's where that is paid
-    assert steps == {("sft", "default"): 150, ("sft", "free_labels"): 300, ("mgsr", "default"): 100}
+    # 3 s of mgsr: a step of sft is 0.01 s, after 1 s of the teacher's where that is paid
+    assert steps == {("sft", "default"): 200, ("sft", "free_labels"): 300, ("mgsr", "default"): 100}
     assert all(run.steps == 50 for run in executed.runs if run.budget == "sweep")
 
 
