@@ -14,7 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
+from app.core.teacher_states import DEFAULT_LIMIT_GIB
 from benchmarks.quality import contenders
 from benchmarks.quality.contenders import responses_of
 from benchmarks.quality.measuring import Exam, train_and_measure
@@ -89,9 +91,11 @@ class SmolBench:
     def __init__(self, sizes: SmolSizes, *, folder: Path) -> None:
         self._sizes = sizes
         self._folder = folder
+        # The teacher writes and reads once for all runs whose loss reads it.
+        self._states = FolderCache(folder / "teacher-states", limit_bytes=DEFAULT_LIMIT_GIB * 2**30)
 
     def execute(self, run: Run) -> Mapping[str, Any]:
-        assembly = assemble(self.config(run), emit=lambda event: None, should_stop=lambda: None)
+        assembly = assemble(self.config(run), emit=lambda event: None, should_stop=lambda: None, states=self._states)
         return train_and_measure(assembly, self._exam(assembly))
 
     def config(self, run: Run) -> DistillConfig:
