@@ -19,8 +19,9 @@ function smoothed(values) {
 function shownTraces(data) {
   if (!weight) return data;
   return data.flatMap((trace) => {
-    if (trace.type !== 'scatter' || trace.mode !== 'lines' || trace.stackgroup) return [trace];
-    const pale = { ...trace, opacity: 0.28, showlegend: false, hoverinfo: 'skip', hovertemplate: null };
+    const hasManyPoints = trace.mode === 'lines' || trace.marker?.maxdisplayed;
+    if (trace.type !== 'scatter' || !hasManyPoints || trace.stackgroup) return [trace];
+    const pale = { ...trace, mode: 'lines', opacity: 0.28, showlegend: false, hoverinfo: 'skip', hovertemplate: null };
     return [pale, { ...trace, y: smoothed(trace.y) }];
   });
 }

@@ -198,10 +198,9 @@ def _trace(chart: Chart, line: Line, *, many_metrics: bool, many_runs: bool) -> 
         trace["line"]["dash"] = DASHES[(line.run_index if many_runs else line.metric_index) % len(DASHES)]
         if many_metrics and many_runs:
             symbol = SYMBOLS[line.metric_index % len(SYMBOLS)]
-            trace |= {
-                "mode": "lines+markers",
-                "marker": {"symbol": symbol, "size": 6, "maxdisplayed": SYMBOLS_PER_LINE},
-            }
+            trace |= {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 6}}
+            if len(points) >= MARKERS_BELOW:
+                trace["marker"]["maxdisplayed"] = SYMBOLS_PER_LINE
     return trace
 
 

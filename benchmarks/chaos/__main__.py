@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.errors import StillhouseError
+from app.core.folder_cache import FolderCache
 from app.supervisor import StopRequested
 from benchmarks.chaos import evidence
 from benchmarks.chaos.faults import FAULTS, drawn
@@ -105,8 +106,14 @@ def _findings(house: House, life: Life, references: Mapping[str, str]) -> Findin
     if not life.is_over:  # then some of what is there is not left behind
         return findings
     findings.add_each("orphans", evidence.trainings_left(house))
-    work_folder = house.service.settings.home_folder / "work"
-    findings.add_each("orphans", evidence.files_left(house.sessions, storage=house.storage, work_folder=work_folder))
+    settings = house.service.settings
+    files = evidence.files_left(
+        house.sessions,
+        storage=house.storage,
+        work_folder=settings.home_folder / "work",
+        states=FolderCache(settings.teacher_states_folder, limit_bytes=settings.teacher_states_bytes),
+    )
+    findings.add_each("orphans", files)
     return findings
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from app.cleaner import Cleaner, Keep
 from app.core.db.tables import Comparison, Dataset, Job, Metric, Model
 from app.core.events import StatusChanged, StepDone, is_training_event, parse_event
+from app.core.folder_cache import FolderCache
 from app.core.storage import ArtifactStore
 from benchmarks.chaos.house import House, processes_of, utc_now
 from benchmarks.chaos.verdict import Course, Said
@@ -93,7 +94,7 @@ def processes_left(home: Path) -> list[str]:
     return [f"process {process.pid} outlives the service: {process.name()}" for process in processes_of(home)]
 
 
-def files_left(sessions: sessionmaker[Session], *, storage: Path, work_folder: Path) -> list[str]:
+def files_left(sessions: sessionmaker[Session], *, storage: Path, work_folder: Path, states: FolderCache) -> list[str]:
     """Files that nothing accounts for: right now, and after a cleaning once everything's time is over."""
     store = ArtifactStore(storage.as_uri())
     later = timedelta(days=_KEPT_DAYS + 1)
@@ -101,6 +102,7 @@ def files_left(sessions: sessionmaker[Session], *, storage: Path, work_folder: P
         sessions=sessions,
         store=store,
         work_folder=work_folder,
+        states=states,
         keep=Keep(checkpoints=timedelta(days=_KEPT_DAYS), events=None, comparisons=None),
         clock=lambda: utc_now() + later,
     )
@@ -108,7 +110,12 @@ def files_left(sessions: sessionmaker[Session], *, storage: Path, work_folder: P
         succeeded = set(session.scalars(select(Job.id).where(Job.status == "succeeded")))
     left = list(_checkpoints_left(storage / "checkpoints", succeeded))
     cleaner.clean()  # what a killed process leaves half done is retention's to find, in its time
-    return [*left, *_of_nobody(sessions, store), *(f"{path} is left" for path in sorted(work_folder.glob("*")))]
+    halves = [path for path, _ in states.unfinished()]
+    return [
+        *left,
+        *_of_nobody(sessions, store),
+        *(f"{path} is left" for path in [*sorted(work_folder.glob("*")), *halves]),
+    ]
 
 
 def _checkpoints_left(folder: Path, succeeded: set[str]) -> Iterator[str]:

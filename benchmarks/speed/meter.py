@@ -98,7 +98,11 @@ class Arm:
         self._process = context.Process(target=_serve, args=(engine, spec, theirs, threads))
         self._process.start()
         theirs.close()
-        self.ready: dict[str, Any] = self._pipe.recv()
+        try:
+            self.ready: dict[str, Any] = self._pipe.recv()
+        except EOFError:  # the engine ended before it was ready
+            self._process.join()
+            raise
 
     def step(self, order: Order = "time") -> Cost:
         self._pipe.send(order)

@@ -82,6 +82,10 @@ def test_no_two_overlaid_lines_differ_by_colour_alone() -> None:
     signs = [(trace["line"]["dash"], trace["marker"]["symbol"]) for trace in drawn["data"]]
     assert len(set(signs)) == len(signs) == 4
     assert all(trace["mode"] == "lines+markers" for trace in drawn["data"])
+    assert not any("maxdisplayed" in trace["marker"] for trace in drawn["data"])  # few points are all shown
+    long = [Series(name=one.name, points=[(step, 1.0) for step in range(100)]) for one in TWO]
+    drawn = figure(chart, lines(run(series=long), run("job_2", long)), revision="job_1")
+    assert all(trace["marker"]["maxdisplayed"] < 100 for trace in drawn["data"])
     go.Figure(data=drawn["data"], layout=drawn["layout"])
 
 

@@ -157,18 +157,20 @@ def test_the_kernels_count_is_read_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_child_that_says_nothing_hangs_and_is_killed(outside: Outside, config: Callable[..., DistillConfig]) -> None:
+    before = psutil.Process().children()  # of other tests: multiprocessing keeps a tracker
     with pytest.raises(Hung, match="STILLHOUSE_STEP_TIMEOUT_S"):
         outside.train(config(1), command=SILENT, step_timeout_s=0.5)
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_a_child_that_does_not_hear_of_its_cancelling_is_killed(
     outside: Outside, config: Callable[..., DistillConfig]
 ) -> None:
+    before = psutil.Process().children()
     outside.wish = "cancel"
     with pytest.raises(Cancelled, match="middle of a step"):
         outside.train(config(1), command=SILENT, grace_s=0.3)
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_a_child_that_ends_without_a_word_says_its_status(

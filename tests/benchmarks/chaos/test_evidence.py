@@ -18,6 +18,7 @@ from app.core.compare_schemas import ComparisonIn
 from app.core.db import comparisons, jobs, models
 from app.core.db.migrate import upgrade
 from app.core.db.session import make_engine, make_sessions
+from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from benchmarks.chaos import evidence
 
@@ -40,7 +41,8 @@ def sessions(tmp_path: Path) -> Iterator[sessionmaker[Session]]:
 
 
 def left(sessions: sessionmaker[Session], folder: Path) -> list[str]:
-    return evidence.files_left(sessions, storage=folder / "artifacts", work_folder=folder / "work")
+    states = FolderCache(folder / "states", limit_bytes=100)
+    return evidence.files_left(sessions, storage=folder / "artifacts", work_folder=folder / "work", states=states)
 
 
 def test_a_process_of_the_service_that_outlives_it_is_found(tmp_path: Path) -> None:
