@@ -30,11 +30,11 @@ full buffer, averaged over a run) a quarter is fresh, a quarter replayed, which 
 the data. Both rows are put together from measured steps of each kind.
 
 Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits, both in float32 at a hidden
-size of 256. Liger's chunk holds 1,024 tokens, so that it takes 5 GiB for 512 of them; with 1,024 this machine of 24 GB
-killed it at 10 GiB, so that there is no figure for 1,024 and 8,192. *Start of a job* is processor time after Python's
-imports. *A job through the service* (`python -m benchmarks.speed.overhead`) is one of forward KL on short rows through
-`stillhouse up` on SQLite, beside the same one by `python -m worker.distill`, in turn: from its first step to its last
-on the clock, and the processor time of its own process from start to end.
+size of 256. Liger's chunk holds 1,024 tokens, for which it takes 10 GiB; eight such chunks, 8,192 tokens, were not
+run. *Start of a job* is processor time after Python's imports. *A job through the service* (`python -m
+benchmarks.speed.overhead`) is one of forward KL on short rows through `stillhouse up` on SQLite, beside the same one by
+`python -m worker.distill`, in turn: from its first step to its last on the clock, and the processor time of its own
+process from start to end.
 """
 GROWTH = """
 ## As work grows
