@@ -100,8 +100,15 @@ def _processor_s(house: RunningService) -> dict[str, float]:
     """Processor seconds so far of the service's processes, and of every browser process of this program."""
     roots = {name: psutil.Process(pid) for name, pid in house.supervisor.pids().items()}
     of = {name: [root, *root.children(recursive=True)] for name, root in roots.items()}
-    of["browser"] = [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+    of["browser"] = [one for one in psutil.Process().children(recursive=True) if _is_browser(one)]
     return {side: sum(map(_spent, processes)) for side, processes in of.items()}
+
+
+def _is_browser(process: psutil.Process) -> bool:
+    try:
+        return "chrom" in process.name()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _spent(process: psutil.Process) -> float:
