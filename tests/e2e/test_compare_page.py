@@ -26,7 +26,6 @@ PROMPT = "the small brown dog"
 @pytest.fixture(scope="module")
 def house(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningService]:
     with running_service(tmp_path_factory.mktemp("home")) as running:
-        running.http.timeout = httpx.Timeout(120.0)  # the first upload imports much, beside whatever else is starting
         yield running
 
 
