@@ -98,6 +98,11 @@ class _Sampling(Settings):
         "from the teacher are likelier to be taken. Over a row's response that is a pass of the student; for prompts "
         "without one it has to answer first.",
     )
+    skip_known: bool = Field(
+        False,
+        description="[ours] With several candidates: a row on which the last look found little is mostly passed over, "
+        "so that the same looks choose from rows with more to learn.",
+    )
 
 
 class GroundTruthSampling(_Sampling):
@@ -106,20 +111,31 @@ class GroundTruthSampling(_Sampling):
     kind: Literal["ground_truth"] = "ground_truth"
 
 
-class OnPolicySampling(_Sampling):
+class _FreshSampling(_Sampling):
+    batches_per_generation: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="[ours] Batches from the student that are sampled and corrected together, then used one after "
+        "another. Decoding costs little more for many rows than for few; the later batches come from weights that are "
+        "some steps old.",
+    )
+
+
+class OnPolicySampling(_FreshSampling):
     """Every batch is sampled from the student."""
 
     kind: Literal["on_policy"] = "on_policy"
 
 
-class MixedSampling(_Sampling):
+class MixedSampling(_FreshSampling):
     """A fixed share of the batches is sampled from the student (GKD, Agarwal et al. 2024)."""
 
     kind: Literal["mixed"] = "mixed"
     student_fraction: float = Field(0.5, ge=0, le=1)
 
 
-class AdaptiveOffPolicySampling(_Sampling):
+class AdaptiveOffPolicySampling(_FreshSampling):
     """DistiLLM's scheme: phi grows when the dev loss rises; fresh samples enter a FIFO replay buffer."""
 
     kind: Literal["adaptive_off_policy"] = "adaptive_off_policy"

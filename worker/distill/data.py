@@ -150,6 +150,10 @@ class RowOrder:
         self._alike = alike
         self._waiting: list[int] = []
 
+    @property
+    def highest_number(self) -> int:
+        return max((row.number for row in self._rows), default=0)
+
     def take(self, count: int) -> list[Row]:
         batch: list[Row] = []
         while len(batch) < count:

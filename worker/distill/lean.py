@@ -94,8 +94,14 @@ class LeanBody:
         return self._base.embed_tokens.weight.device
 
     @torch.no_grad()
-    def __call__(self, tokens_N: Tensor, position_N: Tensor, attend: Attend) -> Tensor:
-        """Hidden states [N, D] of N tokens. `attend` keeps keys and values and mixes values, layer by layer."""
+    def __call__(
+        self, tokens_N: Tensor, position_N: Tensor, attend: Attend, *, wanted_M: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states [N, D] of N tokens. `attend` keeps keys and values and mixes values, layer by layer.
+
+        Of the tokens `wanted_M` alone ([M, D], in that order) if they are given: others end where nobody needs them
+        any more, before the last layer's MLP.
+        """
         x_ND = self._base.embed_tokens.weight[tokens_N]
         cos_N1E, sin_N1E = self._rotary(position_N)
         keys_from = self.heads * self.head_size
@@ -108,6 +114,8 @@ class LeanBody:
                 rotated_NHE = torch.cat([_norm(layer.query_norm, queries), _norm(layer.key_norm, keys)], 1)
             rotated_NX = _rotate(rotated_NHE, cos_N1E, sin_N1E).flatten(1)
             context_NX = attend(index, rotated_NX[:, :keys_from], rotated_NX[:, keys_from:], mixed_NX[:, values_from:])
+            if wanted_M is not None and index == len(self.layers) - 1:
+                x_ND, context_NX = x_ND[wanted_M], context_NX[wanted_M]
             x_ND = x_ND + layer.out(context_NX)
             gate_up_NF = layer.gate_up(_norm(layer.before_mlp, x_ND))
             gate_NF, up_NF = gate_up_NF.chunk(2, -1)

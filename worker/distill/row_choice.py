@@ -1,6 +1,7 @@
 """Which rows a batch takes: of several tried, those that the student has more to learn from are the likelier [ours].
 
-Knows rows, both models and the divergence between them. Does not know what becomes of the chosen rows.
+Knows rows, both models, the divergence between them, and what it last was of each row. Does not know what becomes of
+the chosen rows.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ import torch
 from torch import Tensor
 
 from app.core.job_config import ScrgConfig
-from worker.distill.data import Row, ground_truth, kept_states
-from worker.distill.evaluate import response_states
+from worker.distill.data import Row, RowOrder, ground_truth, kept_states
 from worker.distill.generate import SamplingSettings, sample
+from worker.distill.lean_reading import read_responses
 from worker.distill.losses.base import log_probs
 from worker.distill.models import SplitModel
 from worker.distill.scrg import SCORED_LOGITS, divergence, read_with_teacher, score
 from worker.distill.timing import Clock
+from worker.distill.training_state import State
 from worker.distill.types import make_batch
 
 _EVEN = 1e-6  # nats that every row has at least, so that there are always enough to draw from
+# Of what was known, one row in so many is looked at again, whatever it was: students forget.
+_LOOKED_AT_AGAIN = 0.1
+_MEMORY = 0.95  # share of the old mean in the running mean of looks
 
 
 class Looking(TypedDict):
@@ -36,17 +41,74 @@ class Looking(TypedDict):
     clock: Clock
 
 
-def choose_rows(rows: Sequence[Row], count: int, **looking: Unpack[Looking]) -> list[Row]:
-    """`count` of `rows`, in their order, drawn without replacement with chances in proportion to what is left to learn
-    from each: the sum of `taught_disagreement`, or of `sampled_disagreement` if any of them lacks a response.
+class RowChoice:
+    """Endless batches from `order`, each chosen from `candidates` times as many rows (see `choose`).
+
+    With `skip_known` [ours] a row whose last look found less than looks find on average does not even become a
+    candidate, with a chance that grows with how much less it was: one in ten, at least, is looked at again. So the same
+    number of looks chooses from rows of which more have something to teach. A row that was never looked at always is.
+    """
+
+    def __init__(self, order: RowOrder, *, candidates: int, skip_known: bool) -> None:
+        self._order = order
+        self._candidates = candidates
+        self._skips = skip_known and candidates > 1
+        self._found_R = torch.full((order.highest_number + 1 if self._skips else 0,), torch.nan)
+        self._mean: float | None = None
+
+    def take(self, size: int, **looking: Unpack[Looking]) -> list[Row]:
+        """The next `size` rows."""
+        rows = self._next(size * self._candidates, looking["generator"])
+        if self._candidates == 1:
+            return rows
+        disagreement_B = disagreement(rows, **looking).cpu()
+        if self._skips:
+            self._remember(rows, disagreement_B)
+        return choose(rows, disagreement_B, size, generator=looking["generator"])
+
+    def _next(self, count: int, generator: torch.Generator) -> list[Row]:
+        rows: list[Row] = []
+        while len(rows) < count:
+            rows += [row for row in self._order.take(count - len(rows)) if not self._is_skipped(row, generator)]
+        return rows
+
+    def _is_skipped(self, row: Row, generator: torch.Generator) -> bool:
+        if self._mean is None or self._found_R[row.number].isnan():
+            return False
+        chance = max(_LOOKED_AT_AGAIN, float(self._found_R[row.number]) / self._mean)
+        return float(torch.rand((), generator=generator)) >= chance
+
+    def _remember(self, rows: Sequence[Row], disagreement_B: Tensor) -> None:
+        self._found_R[[row.number for row in rows]] = disagreement_B.float()
+        mean = max(float(disagreement_B.mean()), _EVEN)
+        self._mean = mean if self._mean is None else _MEMORY * self._mean + (1 - _MEMORY) * mean
+
+    def state(self) -> State:
+        return {"order": self._order.state(), "found": self._found_R.clone(), "mean": self._mean}
+
+    def load(self, state: State) -> None:
+        self._order.load(state["order"])
+        self._found_R = state["found"].clone()
+        self._mean = state["mean"]
+
+
+def disagreement(rows: Sequence[Row], **looking: Unpack[Looking]) -> Tensor:
+    """[B] nats that are left to learn from each of `rows`: `taught_disagreement`, or `sampled_disagreement` if any of
+    them lacks a response."""
+    taught = all(row.response_ids is not None for row in rows)
+    return (taught_disagreement if taught else sampled_disagreement)(rows, **looking)
+
+
+def choose(rows: Sequence[Row], disagreement_B: Tensor, count: int, *, generator: torch.Generator) -> list[Row]:
+    """`count` of `rows`, in their order, drawn without replacement with chances in proportion to `disagreement_B`.
 
     Drawn, not the largest ones taken: those are much the same rows every time, and often ones that the teacher gets
     wrong. The KL to the teacher rather than the response's likelihood: it is zero where the teacher is as much in doubt
     as the student, so that noise in the data does not pass for something to be learned.
     """
-    taught = all(row.response_ids is not None for row in rows)
-    disagreement_B = (taught_disagreement if taught else sampled_disagreement)(rows, **looking)
-    return [rows[b] for b in sorted(drawn(disagreement_B, count, generator=looking["generator"]))]
+    chance_B = disagreement_B.double().cpu().clamp(min=_EVEN)
+    chosen = torch.multinomial(chance_B, count, generator=generator).tolist()
+    return [rows[b] for b in sorted(chosen)]
 
 
 @torch.no_grad()
@@ -60,9 +122,9 @@ def taught_disagreement(rows: Sequence[Row], **looking: Unpack[Looking]) -> Tens
         teacher_ND = kept_states(rows, student.device) if looking["reads_teacher"] else None
     if looking["reads_teacher"] and teacher_ND is None:
         with clock("teacher"):
-            teacher_ND = response_states(teacher, batch)
+            teacher_ND = read_responses(teacher, batch)
     with clock("choice"):
-        student_ND = response_states(student, batch)
+        student_ND = read_responses(student, batch)
         values = []
         for part_N in torch.arange(batch.num_positions).split(max(1, SCORED_LOGITS // teacher.vocabulary_size)):
             logits_NV = student.head(student_ND[part_N])
@@ -91,9 +153,3 @@ def sampled_disagreement(rows: Sequence[Row], **looking: Unpack[Looking]) -> Ten
         reading = read_with_teacher(teacher, state, settings=settings)
         _, kl_BT = score(teacher, student, reading, state, config=looking["config"], generator=generator)
     return kl_BT.sum(1)
-
-
-def drawn(disagreement_B: Tensor, count: int, *, generator: torch.Generator) -> list[int]:
-    """`count` different indices, with chances in proportion to `disagreement_B`."""
-    chance_B = disagreement_B.double().cpu().clamp(min=_EVEN)
-    return torch.multinomial(chance_B, count, generator=generator).tolist()

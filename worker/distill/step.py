@@ -7,6 +7,7 @@ taken, nor who hears of them.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,12 +15,15 @@ from torch import Tensor
 
 from app.core.errors import NonFiniteLoss
 from app.core.events import Correction
+from app.core.job_config import GroundTruthSampling
 from worker.distill.assembly import Assembly
 from worker.distill.data import Row, RowOrder, ground_truth, kept_states
 from worker.distill.evaluate import response_states
+from worker.distill.fresh import WaitingBatches
+from worker.distill.lean_reading import read_responses
 from worker.distill.optimization import Optimization
-from worker.distill.rollout import draw_fresh
-from worker.distill.row_choice import choose_rows
+from worker.distill.rollout import FreshBatch, draw_fresh
+from worker.distill.row_choice import RowChoice
 from worker.distill.schedule import BatchSchedule, Source
 from worker.distill.timing import Clock
 from worker.distill.trainee import trainee
@@ -67,14 +71,14 @@ class Stepper:
             steps=training.max_steps,
             accelerator=run.accelerator,
         )
-        alike = training.batch_size * run.config.sampling.candidates if training.bucket_by_length else None
-        self._rows = RowOrder(run.train_rows, seed=training.seed, alike=alike)
+        self._rows = self._choice(run.train_rows, seed=training.seed)
         answered = [row for row in run.train_rows if row.response_ids is not None]
         # Prompts without a response are for the student's samples only (data.responses: student).
         everyone = len(answered) == len(run.train_rows)
-        self._answered = self._rows if everyone else RowOrder(answered, seed=training.seed + 3, alike=alike)
+        self._answered = self._rows if everyone else self._choice(answered, seed=training.seed + 3)
         self.schedule = BatchSchedule(run.config.sampling, max_steps=training.max_steps, seed=training.seed + 1)
         self._generator = torch.Generator().manual_seed(training.seed + 2)
+        self._waiting = WaitingBatches(run.device)
         self.clock = Clock()
         self.num_fresh = 0
 
@@ -110,6 +114,7 @@ class Stepper:
             "answered": self._answered.state(),
             "schedule": self.schedule.state(),
             "generator": self._generator.get_state(),
+            "waiting": self._waiting.state(),
             "num_fresh": self.num_fresh,
         }
 
@@ -121,6 +126,7 @@ class Stepper:
         self._answered.load(state["answered"])
         self.schedule.load(state["schedule"])
         self._generator.set_state(state["generator"])
+        self._waiting.load(state.get("waiting", []))  # checkpoints from before there was such a thing have none
         self.num_fresh = state["num_fresh"]
         self._run.sampler.refresh()
 
@@ -129,17 +135,8 @@ class Stepper:
         source = self.schedule.choose(step - 1)
         if source == "fresh":
             self.num_fresh += 1
-            fresh = draw_fresh(
-                self._take_rows(self._rows, size),
-                teacher=run.teacher,
-                student=run.sampler.lm,
-                config=run.config.scrg,
-                settings=run.settings,
-                generator=self._generator,
-                tokenizer=run.tokenizer,
-                clock=self.clock,
-                along=run.config.training.decoding == "fast",
-            )
+            fresh = self._next_fresh(step)
+            # Only now: where the schedule takes a batch from does not depend on how many are drawn at once.
             self.schedule.store(fresh.to_store)
             with self.clock("data"):
                 batch = run.batch(fresh.sequences)
@@ -152,14 +149,38 @@ class Stepper:
             states_ND = kept_states(rows, run.device) if run.objective.needs_teacher else None
             return Drawn(run.batch(ground_truth(rows)), source, states_ND, {})
 
-    def _take_rows(self, order: RowOrder, size: int) -> list[Row]:
-        """The next rows of `order`, or of several times as many those that are worth more."""
-        run, candidates = self._run, self._run.config.sampling.candidates
-        rows = order.take(size * candidates)
-        if candidates == 1:
-            return rows
-        return choose_rows(
-            rows,
+    def _next_fresh(self, step: int) -> FreshBatch:
+        """The next batch of the student's samples; when none is waiting, as many are drawn at once as the settings say,
+        but not more than the steps that are left can use."""
+        run, training, sampling = self._run, self._run.config.training, self._run.config.sampling
+        if not self._waiting:
+            assert not isinstance(sampling, GroundTruthSampling), "batches from the data alone"
+            left = (training.max_steps - step + 1) * training.gradient_accumulation
+            batches = max(1, min(sampling.batches_per_generation, left))
+            rows = [row for _ in range(batches) for row in self._take_rows(self._rows, training.batch_size)]
+            generation = draw_fresh(
+                rows,
+                teacher=run.teacher,
+                student=run.sampler.lm,
+                config=run.config.scrg,
+                settings=run.settings,
+                generator=self._generator,
+                tokenizer=run.tokenizer,
+                clock=self.clock,
+                along=training.decoding == "fast",
+            )
+            self._waiting.put(generation, batches=batches)
+        return self._waiting.take()
+
+    def _choice(self, rows: Sequence[Row], *, seed: int) -> RowChoice:
+        training, sampling = self._run.config.training, self._run.config.sampling
+        alike = training.batch_size * sampling.candidates if training.bucket_by_length else None
+        order = RowOrder(rows, seed=seed, alike=alike)
+        return RowChoice(order, candidates=sampling.candidates, skip_known=sampling.skip_known)
+
+    def _take_rows(self, choice: RowChoice, size: int) -> list[Row]:
+        run = self._run
+        return choice.take(
             size,
             teacher=run.teacher,
             student=run.sampler.lm,
@@ -175,7 +196,7 @@ class Stepper:
         teacher_ND = drawn.teacher_hidden_ND
         if teacher_ND is None and run.objective.needs_teacher:
             with self.clock("teacher"), torch.no_grad():
-                teacher_ND = response_states(run.teacher, drawn.batch)
+                teacher_ND = read_responses(run.teacher, drawn.batch)
         with torch.autocast(run.device.type, run.dtype, enabled=run.dtype != torch.float32):
             with self.clock("student"):
                 student_ND = response_states(self._trainee, drawn.batch)

@@ -21,6 +21,7 @@ from app.core.folder_cache import FolderCache
 from app.core.job_config import DistillConfig
 from tests.worker.distill.conftest import MakeConfig
 from worker.distill.trainer import DistilledStudent, distill
+from worker.distill.training_state import read_state
 from worker.distill.types import Stop
 
 
@@ -126,7 +127,7 @@ def test_other_sources_and_bfloat16_go_on_too(
     """Only the pause keeps a checkpoint here: `checkpoint_every` is 0, and the last student is taken."""
     config = make_config(
         data={"teacher_states": "off"},  # no reading ahead in which to pause
-        sampling={"kind": kind, "max_new_tokens": 6, "candidates": candidates},
+        sampling={"kind": kind, "max_new_tokens": 6, "candidates": candidates, "skip_known": True},
         training={"precision": "bfloat16", "checkpoint_every": 0},
         evaluation={"select": "last", "metric": "rouge_l"},
     )
@@ -137,6 +138,26 @@ def test_other_sources_and_bfloat16_go_on_too(
         run(config, tmp_path / "paused", told, Asked(2 + 3))
     assert run(config, tmp_path / "paused", told, Asked()).weights_sha256 == reference.weights_sha256
     assert course(told.training) == course(reference_told.training)
+
+
+def test_batches_that_were_drawn_together_are_used_after_a_pause(make_config: MakeConfig, tmp_path: Path) -> None:
+    """Generations of three batches, of which every step takes two: some pauses find batches waiting, some find none."""
+    config = make_config(
+        data={"teacher_states": "off"},
+        sampling={"kind": "on_policy", "max_new_tokens": 6, "batches_per_generation": 3},
+        training={"gradient_accumulation": 2, "checkpoint_every": 0},
+        evaluation={"select": "last"},
+    )
+    reference_told, waited = Told(), []
+    reference = run(config, tmp_path / "reference", reference_told, Asked())
+    for step in (1, 2, 3):
+        folder, told = tmp_path / str(step), Told()
+        with pytest.raises(Paused, match=f"after step {step} of 4"):
+            run(config, folder, told, Asked(2 + 1 + step))
+        waited.append(len(read_state(folder / f"checkpoints/step-{step:08d}")["run"]["waiting"]))
+        assert run(config, folder, told, Asked()).weights_sha256 == reference.weights_sha256
+        assert course(told.training) == course(reference_told.training)
+    assert waited == [1, 2, 0]
 
 
 def test_an_altered_checkpoint_is_skipped_and_nothing_changes(make_config: MakeConfig, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,18 @@ from torch import Tensor
 from app.core.job_config import ScrgConfig
 from tests.worker.distill.conftest import PROMPTS
 from worker.distill import row_choice
-from worker.distill.data import Row, ground_truth
+from worker.distill.data import Row, RowOrder, ground_truth
 from worker.distill.evaluate import response_states
 from worker.distill.generate import SamplingSettings, sample
 from worker.distill.models import SplitModel
-from worker.distill.row_choice import Looking, choose_rows, drawn, sampled_disagreement, taught_disagreement
+from worker.distill.row_choice import (
+    Looking,
+    RowChoice,
+    choose,
+    disagreement,
+    sampled_disagreement,
+    taught_disagreement,
+)
 from worker.distill.scrg import read_with_teacher, score
 from worker.distill.timing import Clock
 from worker.distill.types import make_batch
@@ -30,13 +38,13 @@ TAUGHT = [replace(row, response_ids=RESPONSES[i]) for i, row in enumerate(PROMPT
 def test_chances_are_in_proportion_to_the_disagreement() -> None:
     generator = torch.Generator().manual_seed(0)
     disagreement_B = torch.tensor([1.0, 2.0, 0.0, 5.0])
-    draws = Counter(drawn(disagreement_B, 1, generator=generator)[0] for _ in range(4000))
-    assert [draws[b] / 4000 for b in range(4)] == pytest.approx([1 / 8, 2 / 8, 0, 5 / 8], abs=0.03)
+    draws = Counter(choose(TAUGHT, disagreement_B, 1, generator=generator)[0].number for _ in range(4000))
+    assert [draws[row.number] / 4000 for row in TAUGHT] == pytest.approx([1 / 8, 2 / 8, 0, 5 / 8], abs=0.03)
 
 
 def test_a_prompt_is_drawn_once_and_there_are_enough_when_nothing_disagrees() -> None:
     generator = torch.Generator().manual_seed(0)
-    assert sorted(drawn(torch.zeros(5), 5, generator=generator)) == [0, 1, 2, 3, 4]
+    assert choose(TAUGHT, torch.zeros(4), 4, generator=generator) == TAUGHT
 
 
 @pytest.fixture
@@ -57,6 +65,10 @@ def seeded(looking: Looking, seed: int) -> Looking:
     return {**looking, "generator": torch.Generator().manual_seed(seed)}
 
 
+def chosen_rows(rows: Sequence[Row], count: int, looking: Looking) -> list[Row]:
+    return choose(rows, disagreement(rows, **looking), count, generator=looking["generator"])
+
+
 def passes_of(lm: SplitModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by the number of rows with every whole pass of the model."""
     seen: list[int] = []
@@ -73,18 +85,18 @@ def passes_of(lm: SplitModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("rows", [PROMPTS_ONLY, TAUGHT], ids=["prompts only", "with responses"])
 def test_rows_keep_their_order_and_the_seed_decides(rows: list[Row], looking: Looking) -> None:
     for count in range(1, len(rows) + 1):
-        chosen = choose_rows(rows, count, **seeded(looking, count))
+        chosen = chosen_rows(rows, count, seeded(looking, count))
         numbers = [row.number for row in chosen]
         assert numbers == sorted(set(numbers))
         assert len(chosen) == count
-        assert chosen == choose_rows(rows, count, **seeded(looking, count))
+        assert chosen == chosen_rows(rows, count, seeded(looking, count))
 
 
 @pytest.mark.parametrize("rows", [PROMPTS_ONLY, TAUGHT], ids=["prompts only", "with responses"])
 def test_chances_are_what_is_left_to_learn(rows: list[Row], looking: Looking) -> None:
     measure = sampled_disagreement if rows is PROMPTS_ONLY else taught_disagreement
     expected_B = measure(rows, **looking)
-    draws = Counter(choose_rows(rows, 1, **seeded(looking, seed))[0].number for seed in range(400))
+    draws = Counter(chosen_rows(rows, 1, seeded(looking, seed))[0].number for seed in range(400))
     assert [draws[row.number] / 400 for row in rows] == pytest.approx(
         (expected_B / expected_B.sum()).tolist(), abs=0.08
     )
@@ -117,11 +129,14 @@ def test_a_response_is_measured_by_the_divergence_over_it(direction: str, lookin
 
 
 def test_equal_models_have_nothing_to_learn_from_each_other(looking: Looking) -> None:
-    assert taught_disagreement(TAUGHT, **{**looking, "student": looking["teacher"]}).abs().max() < 1e-5
+    equal: Looking = {**looking, "student": looking["teacher"]}
+    assert taught_disagreement(TAUGHT, **equal).abs().max() < 1e-5
 
 
-def test_kept_states_spare_the_teachers_pass(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    teacher = looking["teacher"]
+def test_kept_states_spare_the_teachers_pass(
+    looking: Looking, plain_teacher_lm: SplitModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = looking["teacher"] = plain_teacher_lm
     plain_B = taught_disagreement(TAUGHT, **looking)
     states = [response_states(teacher, make_batch(ground_truth([row]), pad_id=0)).detach() for row in TAUGHT]
     kept = [replace(row, teacher_TD=teacher_TD) for row, teacher_TD in zip(TAUGHT, states, strict=True)]
@@ -133,11 +148,12 @@ def test_kept_states_spare_the_teachers_pass(looking: Looking, monkeypatch: pyte
 
 
 def test_without_a_loss_that_reads_the_teacher_the_likelihood_decides(
-    looking: Looking, monkeypatch: pytest.MonkeyPatch
+    looking: Looking, plain_teacher_lm: SplitModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    student = looking["student"]
-    passes = passes_of(looking["teacher"], monkeypatch)
-    found_B = taught_disagreement(TAUGHT, **{**looking, "reads_teacher": False})
+    student, looking["teacher"] = looking["student"], plain_teacher_lm
+    passes = passes_of(plain_teacher_lm, monkeypatch)
+    unread: Looking = {**looking, "reads_teacher": False}
+    found_B = taught_disagreement(TAUGHT, **unread)
     assert passes == []
     for row, found in zip(TAUGHT, found_B.tolist(), strict=True):
         batch = make_batch(ground_truth([row]), pad_id=0)
@@ -148,8 +164,79 @@ def test_without_a_loss_that_reads_the_teacher_the_likelihood_decides(
 
 def test_one_row_without_a_response_has_all_of_them_sampled(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
-    monkeypatch.setattr(row_choice, "sample", lambda *args, **kwargs: called.append(1) or sample(*args, **kwargs))
-    choose_rows(TAUGHT, 2, **looking)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        called.append(1)
+        return sample(*args, **kwargs)
+
+    monkeypatch.setattr(row_choice, "sample", counted)
+    disagreement(TAUGHT, **looking)
     assert called == []
-    choose_rows([*TAUGHT[:-1], PROMPTS_ONLY[-1]], 2, **looking)
+    disagreement([*TAUGHT[:-1], PROMPTS_ONLY[-1]], **looking)
     assert called == [1]
+
+
+def row_choice_of(rows: Sequence[Row], *, skip_known: bool = True, candidates: int = 2) -> RowChoice:
+    return RowChoice(RowOrder(rows, seed=0), candidates=candidates, skip_known=skip_known)
+
+
+def looks_of(monkeypatch: pytest.MonkeyPatch, found: dict[int, float]) -> Counter[int]:
+    """Counts how often each row is looked at, and says what is found there."""
+    seen: Counter[int] = Counter()
+
+    def look(rows: Sequence[Row], **looking: Any) -> Tensor:
+        seen.update(row.number for row in rows)
+        return torch.tensor([found[row.number] for row in rows])
+
+    monkeypatch.setattr(row_choice, "disagreement", look)
+    return seen
+
+
+MANY = [Row(number, "prompt", (5,), None, (6,)) for number in range(1, 41)]
+# The first half is known: a hundredth of what the others have left.
+KNOWN = {row.number: 0.01 if row.number <= 20 else 1.0 for row in MANY}
+
+
+def test_what_is_known_is_passed_over_but_not_for_ever(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = looks_of(monkeypatch, KNOWN)
+    choice = row_choice_of(MANY)
+    for _ in range(5):
+        choice.take(4, **looking)
+    assert set(seen.values()) == {1}  # all are looked at once before anything is known
+    for _ in range(495):
+        choice.take(4, **looking)
+    known, unknown = (sum(seen[row.number] for row in rows) for rows in (MANY[:20], MANY[20:]))
+    assert known + unknown == 500 * 8
+    assert known / unknown == pytest.approx(0.1, abs=0.03)
+
+
+def test_without_skipping_every_pass_looks_at_all_rows(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = looks_of(monkeypatch, KNOWN)
+    choice = row_choice_of(MANY, skip_known=False)
+    for _ in range(50):
+        choice.take(4, **looking)
+    assert set(seen.values()) == {10}
+
+
+def test_rows_with_nothing_left_at_all_still_make_batches(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks_of(monkeypatch, dict.fromkeys(KNOWN, 0.0))
+    choice = row_choice_of(MANY)
+    assert all(len(choice.take(4, **looking)) == 4 for _ in range(20))
+
+
+def test_without_candidates_nothing_is_looked_at(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = looks_of(monkeypatch, KNOWN)
+    choice = row_choice_of(MANY, candidates=1)
+    assert [row.number for row in choice.take(40, **looking)] == [row.number for row in RowOrder(MANY, seed=0).take(40)]
+    assert not seen
+
+
+def test_what_was_found_outlives_a_pause(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks_of(monkeypatch, KNOWN)
+    one, other = row_choice_of(MANY), row_choice_of(MANY)
+    for _ in range(30):
+        one.take(4, **seeded(looking, 1))
+    other.load(one.state())
+    assert [one.take(4, **seeded(looking, 2)) for _ in range(9)] == [
+        other.take(4, **seeded(looking, 2)) for _ in range(9)
+    ]

@@ -77,5 +77,5 @@ def test_of_several_candidates_a_batch_takes_its_size(
     (drawn,) = stepper.take(1).window
     assert drawn.source == source
     assert len(drawn.batch.input_ids_BT) == 6
-    assert len(stepper.state()["rows"]["waiting"]) == 30 - 3 * 6
+    assert len(stepper.state()["rows"]["order"]["waiting"]) == 30 - 3 * 6
     assert stepper.clock.take()["choice"] > 0
