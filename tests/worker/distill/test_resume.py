@@ -154,7 +154,7 @@ def test_batches_that_were_drawn_together_are_used_after_a_pause(make_config: Ma
         folder, told = tmp_path / str(step), Told()
         with pytest.raises(Paused, match=f"after step {step} of 4"):
             run(config, folder, told, Asked(2 + 1 + step))
-        waited.append(len(read_state(folder / f"checkpoints/step-{step:08d}")["run"]["waiting"]))
+        waited.append(len(read_state(folder / f"checkpoints/step-{step:08d}")["run"]["stepper"]["waiting"]))
         assert run(config, folder, told, Asked()).weights_sha256 == reference.weights_sha256
         assert course(told.training) == course(reference_told.training)
     assert waited == [1, 2, 0]
