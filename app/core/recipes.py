@@ -16,14 +16,20 @@ DEFAULT_RECIPE: RecipeName = "mgsr"
 # its own (`scrg`, `data`) is filled whatever its kind is.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     # [ours] The teacher writes the responses that the data lacks. Of two rows, the one that the student has more to
-    # learn from is the likelier to be trained on. A fixed quarter of the batches is the student's, always fresh, and
-    # corrected until the teacher agrees with nearly all of each, where Eq. 3 corrects the one token of the largest KL.
-    # docs/benchmarks/quality.md has these beside the paper's.
+    # learn from is the likelier to be trained on, and what it knew lately is passed over. A fixed eighth of the batches
+    # is the student's, four drawn at a time and used once, and corrected until the teacher agrees with nearly all of
+    # each, where Eq. 3 corrects the one token of the largest KL. docs/benchmarks/quality.md has these beside the paper's.
     "mgsr": {
-        "summary": "SCRG + DAC-KL + span loss on rows with much to learn, a quarter of the batches the student's own.",
+        "summary": "SCRG + DAC-KL + span loss on rows with much to learn, an eighth of the batches the student's own.",
         "paper": "Liu et al., 2026, arXiv 2407.10068",
         "data": {"responses": "given"},
-        "sampling": {"kind": "mixed", "student_fraction": 0.25, "candidates": 2},
+        "sampling": {
+            "kind": "mixed",
+            "student_fraction": 0.125,
+            "batches_per_generation": 4,
+            "candidates": 2,
+            "skip_known": True,
+        },
         "scrg": {"rounds": 12, "position": "first", "teacher_token": "greedy"},
         "losses": [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}],
     },

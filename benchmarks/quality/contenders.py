@@ -16,7 +16,8 @@ OURS = "mgsr"
 # The replay buffer as the published runs relate it to theirs: some twenty batches. With 1,000 sequences it would not
 # fill within the steps of these runs, and nothing would ever be replayed.
 BUFFER_BATCHES = 20
-_CANDIDATES = RECIPES[OURS]["sampling"]["candidates"]
+# How the recipe chooses rows, whoever writes the responses.
+_CHOICE = {name: RECIPES[OURS]["sampling"][name] for name in ("candidates", "skip_known")}
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def ablations() -> list[Contender]:
         Contender(
             OURS,
             "no_samples",
-            {"recipe": OURS, "sampling": {"kind": "ground_truth", "candidates": _CANDIDATES}, "scrg": {"rounds": 0}},
+            {"recipe": OURS, "sampling": {"kind": "ground_truth", **_CHOICE}, "scrg": {"rounds": 0}},
         ),
         _sampling("no_choice", candidates=1),
     ]
@@ -61,14 +62,14 @@ def controls() -> list[Contender]:
     """What the choices inside a part are worth, and the paper's literal form."""
     literal = {"rounds": 1, "position": "largest_kl", "teacher_token": "sample"}
     literal_mask = {"normalise": "none", "subnet_objective": "minimise", "quantiles": "all"}
-    adaptive = {"kind": "adaptive_off_policy", "phi_start": 0.5, "candidates": _CANDIDATES}
+    adaptive = {"kind": "adaptive_off_policy", "phi_start": 0.5, **_CHOICE}
     return [
         Contender(
             OURS,
             "paper_literal",
             {
                 "recipe": OURS,
-                "sampling": {**adaptive, "candidates": 1},
+                "sampling": {**adaptive, "candidates": 1, "skip_known": False},
                 "scrg": literal,
                 "losses": _losses(dac_kl={**_loss("dac_kl"), **literal_mask}),
             },
@@ -83,12 +84,15 @@ def controls() -> list[Contender]:
             OURS, "random_spans", {"recipe": OURS, "losses": _losses(span={**_loss("span"), "chunker": "random"})}
         ),
         Contender(OURS, "student_responses", {"recipe": OURS, "data": {"responses": "student"}}),
+        _sampling("quarter_sampled", student_fraction=0.25),
         _sampling("half_sampled", student_fraction=0.5),
+        _sampling("no_memory", skip_known=False),
+        _sampling("one_batch_per_generation", batches_per_generation=1),
         _sampling("four_candidates", candidates=4),
         Contender(
             "seqkd",
             "chosen_rows",
-            {"recipe": "seqkd", "sampling": {"kind": "ground_truth", "candidates": _CANDIDATES}},
+            {"recipe": "seqkd", "sampling": {"kind": "ground_truth", **_CHOICE}},
         ),
         *(teacher_written(recipe) for recipe in ("kd", "imitkd", "gkd", "distillm")),
         _dac("quantiles_all", quantiles="all", density_gain="absolute", start_lower=0.05, start_upper=0.95),
