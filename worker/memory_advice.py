@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from app.core.job_config import DistillConfig
+from app.core.job_config import DistillConfig, GroundTruthSampling
 
 
 def advice(config: DistillConfig, *, needed_bytes: int | None) -> str:
@@ -20,7 +20,7 @@ def advice(config: DistillConfig, *, needed_bytes: int | None) -> str:
 
 
 def _smaller(config: DistillConfig) -> Iterator[str]:
-    training, data = config.training, config.data
+    training, data, sampling = config.training, config.data, config.sampling
     if training.logits == "whole":
         yield "training.logits to chunked"
     if training.batch_size > 1:
@@ -30,8 +30,10 @@ def _smaller(config: DistillConfig) -> Iterator[str]:
             f"training.batch_size from {training.batch_size} to {half} and training.gradient_accumulation from "
             f"{training.gradient_accumulation} to {window}, for the same window"
         )
-    if config.sampling.kind != "ground_truth" and config.sampling.max_new_tokens > 1:
-        yield f"sampling.max_new_tokens from {config.sampling.max_new_tokens} to {config.sampling.max_new_tokens // 2}"
+    if not isinstance(sampling, GroundTruthSampling):
+        for name in ("batches_per_generation", "max_new_tokens"):
+            if (now := getattr(sampling, name)) > 1:
+                yield f"sampling.{name} from {now} to {now // 2}"
     if data.max_response_tokens > 1:
         yield f"data.max_response_tokens from {data.max_response_tokens} to {data.max_response_tokens // 2}"
     if training.precision == "float32":

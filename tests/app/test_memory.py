@@ -48,6 +48,16 @@ def test_bfloat16_keeps_a_sampling_copy_and_the_data_alone_needs_no_cache() -> N
     assert (given["weights"], given["caches"]) == (2 * 1000 + 4 * 600, 0)
 
 
+def test_batches_that_are_drawn_together_have_their_caches_together() -> None:
+    one, four = (
+        estimate_bytes(
+            make_config(sampling={"kind": "on_policy", "batches_per_generation": n}), teacher=TEACHER, student=STUDENT
+        )
+        for n in (1, 4)
+    )
+    assert four == one | {"caches": 4 * one["caches"], "total": one["total"] + 3 * one["caches"]}
+
+
 def test_chunks_bound_the_logits() -> None:
     wide = ModelFacts(**{**vars(TEACHER), "vocabulary_size": 10**6, "context": None})
     config = make_config(training={"logits": "chunked"})

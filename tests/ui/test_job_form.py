@@ -50,8 +50,16 @@ def test_what_the_form_has_no_control_for_stays(job: job_form.Job, schema: Confi
 
 
 def test_another_kind_drops_the_fields_it_does_not_have(job: job_form.Job, schema: ConfigSchema) -> None:
+    assert job["config"]["sampling"]["batches_per_generation"] == 4
+    other = changed(job, schema, sampling_kind="on_policy")
+    assert other["config"]["sampling"]["batches_per_generation"] == 4
     new = changed(job, schema, sampling_kind="ground_truth", student_kind="checkpoint", checkpoint="org/small")
-    assert new["config"]["sampling"] == {"kind": "ground_truth", "max_new_tokens": 128, "candidates": 2}
+    assert new["config"]["sampling"] == {
+        "kind": "ground_truth",
+        "max_new_tokens": 128,
+        "candidates": 2,
+        "skip_known": True,
+    }
     assert new["config"]["student"] == {"kind": "checkpoint", "model": "org/small"}
 
 

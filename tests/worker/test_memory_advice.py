@@ -46,6 +46,9 @@ def test_what_costs_nothing_is_not_named() -> None:
         data={"kind": "dataset", "dataset_id": "ds_1", "max_response_tokens": 1},
     )
     words = advice(smallest, needed_bytes=None)
-    assert not re.search("batch_size|max_new_tokens|max_response_tokens|precision|logits", words)
+    assert not re.search("batch_size|batches_per_generation|max_new_tokens|max_response_tokens|precision|logits", words)
+    assert "batches_per_generation" not in advice(config(sampling={"kind": "on_policy"}), needed_bytes=None)
+    together = config(sampling={"kind": "on_policy", "batches_per_generation": 5})
+    assert "sampling.batches_per_generation from 5 to 2;" in advice(together, needed_bytes=None)
     whole = config(training={"logits": "whole", "precision": "float32"})
     assert re.search("logits to chunked.*precision to auto", advice(whole, needed_bytes=None))

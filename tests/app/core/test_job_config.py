@@ -42,6 +42,13 @@ def test_the_readme_example_is_valid_and_round_trips() -> None:
         (with_(losses=[]), ("losses",)),
         (with_(sampling={"kind": "off"}), ("sampling",)),
         (with_(student={"kind": "from_teacher", "layers": 0}), ("student", "from_teacher", "layers")),
+        *[
+            (
+                with_(sampling={"kind": kind, "batches_per_generation": n}),
+                ("sampling", kind, "batches_per_generation"),
+            )
+            for kind, n in (("ground_truth", 2), ("on_policy", 0), ("mixed", 65))
+        ],
         (with_(recipe="magic"), ("recipe",)),
         (with_(training={"learning_rate": 0}), ("training", "learning_rate")),
         ({k: v for k, v in MINIMAL.items() if k != "teacher"}, ("teacher",)),

@@ -188,6 +188,20 @@ def test_accumulated_micro_batches_cost_what_each_costs(work: Work, monkeypatch:
     assert counts["teacher passes"] == 0
 
 
+def test_batches_that_are_drawn_together_cost_the_passes_of_one(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many tokens as in two generations, in half the passes; the second step reads and writes nothing."""
+    run = toy(work, sampling={"kind": "on_policy", "batches_per_generation": 2})
+    stepper = Stepper(run)
+    with passes(run, monkeypatch) as first:
+        stepper.take(1)
+    with passes(run, monkeypatch) as second:
+        stepper.take(2)
+    tokens = 2 * (prompts(run) + ALL_NEW)
+    drawing = {"writer passes": NEW, "writer tokens": tokens, "reader passes": 2, "reader tokens": tokens}
+    assert first == {**trained(run), **drawing}
+    assert second == trained(run)
+
+
 def test_the_start_is_told_by_phases() -> None:
     rows = start_rows({"loading": 0.0, "started": 2.0, "training": 2.5})
     assert [row.ours for row in rows] == [2.5, 2.0, 0.5]
