@@ -30,6 +30,8 @@ from benchmarks.quality.smol import plan_and_execute
 from benchmarks.quality.table import curves_of, rows_of
 
 Execute = Callable[[Run], Mapping[str, Any]]
+# Of scale tiny. In so many steps each row comes up some five times; half of them rank learning rates alike.
+STEPS, SWEEP_STEPS = 2000, 1000
 
 
 def arguments() -> argparse.Namespace:
@@ -83,8 +85,8 @@ def tiny(args: argparse.Namespace) -> tuple[Plan, Execute, Mapping[str, Any]]:
         ablations=contenders.ablations(),
         controls=contenders.controls(),
         learning_rates=(1e-3, 2e-3, 3e-3),
-        steps=args.steps or 1000,
-        sweep_steps=args.steps or 1000,
+        steps=args.steps or STEPS,
+        sweep_steps=min(args.steps or STEPS, SWEEP_STEPS),
         seeds=args.seeds or 5,
         time_seeds=min(args.seeds or 5, 3),
         control_seeds=min(args.seeds or 5, 3),

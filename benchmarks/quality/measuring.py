@@ -34,7 +34,9 @@ _FOLLOWED = ("dac_kl/", "scrg/", "loss/", "sampling/")
 
 @dataclass(frozen=True)
 class Exam:
-    """Held-out rows that students answer greedily, and the first `sampled_rows` of them at several temperatures too."""
+    """Held-out rows that students answer greedily, and if there are `sampled_rows` once at temperature 1, for the KL
+    over their own samples: a few bad samples move it, so it rests on all rows. The first `sampled_rows` are answered
+    at several temperatures."""
 
     teacher: SplitModel
     encoder: PromptEncoder
@@ -48,19 +50,19 @@ class Exam:
 
     def measure(self, student: SplitModel) -> dict[str, float]:
         """What `Examiner` measures: greedy answers over all rows, samples over the first ones."""
-        measured = self._examine(student, self._all, greedy_only=True)
+        measured = self._over_all.examine(student).metrics
         if self.sampled_rows:
-            sampled = self._examine(student, self._first, greedy_only=False)
+            sampled = self._over_first.examine(student).metrics
             measured |= {name: value for name, value in sampled.items() if name not in measured}
         return measured
 
     @cached_property
-    def _all(self) -> HeldOut:
-        return self._held_out(self.rows)
+    def _over_all(self) -> Examiner:
+        return self._examiner(self.rows, own_samples=self.sampled_rows > 0)
 
     @cached_property
-    def _first(self) -> HeldOut:
-        return self._held_out(self.rows[: self.sampled_rows])
+    def _over_first(self) -> Examiner:
+        return self._examiner(self.rows[: self.sampled_rows], temperatures=self.temperatures)
 
     def _held_out(self, rows: Sequence[Row]) -> HeldOut:
         batches = [
@@ -73,21 +75,19 @@ class Exam:
         ]
         return HeldOut.prepare(rows, batches, teacher=self.teacher)
 
-    def _examine(self, student: SplitModel, held_out: HeldOut, *, greedy_only: bool) -> dict[str, float]:
-        asked = {} if greedy_only else {"temperatures": self.temperatures, "own_samples": True, "seeds": self.seeds}
-        examiner = Examiner(
+    def _examiner(self, rows: Sequence[Row], **asked: Any) -> Examiner:
+        return Examiner(
             teacher=self.teacher,
-            held_out=held_out,
+            held_out=self._held_out(rows),
             objective=Objective([ForwardKlLoss()]),
             encoder=self.encoder,
             settings=self.settings,
             evaluation=EvaluationConfig(
-                rouge_rows=len(held_out.rows), exact_match=self.exact_match, samples=0, **asked
+                rouge_rows=len(rows), exact_match=self.exact_match, samples=0, seeds=self.seeds, **asked
             ),
             batch_size=self.batch_size,
             chunk_positions=None,
         )
-        return examiner.examine(student).metrics
 
 
 def train_and_measure(run: Assembly, exam: Exam) -> dict[str, Any]:
