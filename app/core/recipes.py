@@ -6,6 +6,7 @@ Knows plain dictionaries only. Does not know the config classes, which validate 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Literal
 
 RecipeName = Literal["mgsr", "sft", "kd", "seqkd", "imitkd", "gkd", "distillm"]
@@ -18,7 +19,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     # [ours] The teacher writes the responses that the data lacks. Of two rows, the one that the student has more to
     # learn from is the likelier to be trained on, and what it knew lately is passed over. A fixed eighth of the batches
     # is the student's, four drawn at a time and used once, and corrected until the teacher agrees with nearly all of
-    # each, where Eq. 3 corrects the one token of the largest KL. docs/benchmarks/quality.md has these beside the paper's.
+    # each, where Eq. 3 corrects the one token of the largest KL. docs/benchmarks/quality.md has both.
     "mgsr": {
         "summary": "SCRG + DAC-KL + span loss on rows with much to learn, an eighth of the batches the student's own.",
         "paper": "Liu et al., 2026, arXiv 2407.10068",
@@ -127,4 +128,4 @@ def _sections(name: Any) -> dict[str, Any]:
     """What the recipe fills. An unknown recipe is one error, reported where it stands, and not four more about
     sections it left out: here it is the default one."""
     recipe = RECIPES[name if isinstance(name, str) and name in RECIPES else DEFAULT_RECIPE]
-    return {section: default for section, default in recipe.items() if section not in _ABOUT}
+    return {section: deepcopy(default) for section, default in recipe.items() if section not in _ABOUT}

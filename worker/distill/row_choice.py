@@ -87,9 +87,10 @@ class RowChoice:
         return {"order": self._order.state(), "found": self._found_R.clone(), "mean": self._mean}
 
     def load(self, state: State) -> None:
-        self._order.load(state["order"])
-        self._found_R = state["found"].clone()
-        self._mean = state["mean"]
+        """`state()`, or that of an order alone, as runs kept it before anything was remembered."""
+        self._order.load(state.get("order", state))
+        self._found_R = state.get("found", self._found_R).clone()
+        self._mean = state.get("mean")
 
 
 def disagreement(rows: Sequence[Row], **looking: Unpack[Looking]) -> Tensor:

@@ -25,6 +25,16 @@ def test_every_recipe_makes_a_whole_description_and_says_what_it_is_for(name: st
     assert "arXiv" in RECIPES[name]["paper"]
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_whoever_changes_a_description_changes_no_recipe(name: RecipeName) -> None:
+    before = repr(RECIPES[name])
+    filled = with_recipe({**MINIMAL, "recipe": name})
+    filled["scrg"]["rounds"] = 7
+    filled["sampling"]["kind"] = "none"
+    filled["losses"][0]["weight"] = 3.0
+    assert repr(RECIPES[name]) == before
+
+
 def test_names_and_table_agree() -> None:
     assert set(get_args(RecipeName)) == set(RECIPES)
 

@@ -45,17 +45,18 @@ def passes(run: Assembly, patch: Any) -> Iterator[Counter[str]]:
     """Counts, while it is open, passes ("<who> passes") and the tokens in them ("<who> tokens").
 
     Who: `writer` (the student that samples) and `reader` (the teacher that reads along), by their lean bodies;
-    `student` and `teacher` by their own forward passes over whole batches.
+    `student` and `teacher` by their own forward passes over whole batches. Both read whole batches by their lean bodies
+    too: tokens of those passes are real ones, without padding.
     """
     found: Counter[str] = Counter()
     lean = {id(run.sampler.lm.lean): "writer", id(run.teacher.lean): "reader"}
     whole = {id(run.student): "student", id(run.teacher): "teacher"}
     through_lean, through_model = LeanBody.__call__, SplitModel.hidden
 
-    def counted_lean(self: LeanBody, tokens_N: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def counted_lean(self: LeanBody, tokens_N: torch.Tensor, *rest: Any, **wanted: Any) -> torch.Tensor:
         found[f"{lean[id(self)]} passes"] += 1
         found[f"{lean[id(self)]} tokens"] += tokens_N.numel()
-        return through_lean(self, tokens_N, *rest)
+        return through_lean(self, tokens_N, *rest, **wanted)
 
     def counted_model(self: SplitModel, input_ids_BT: torch.Tensor, **rest: Any) -> torch.Tensor:
         found[f"{whole[id(self)]} passes"] += 1

@@ -240,3 +240,12 @@ def test_what_was_found_outlives_a_pause(looking: Looking, monkeypatch: pytest.M
     assert [one.take(4, **seeded(looking, 2)) for _ in range(9)] == [
         other.take(4, **seeded(looking, 2)) for _ in range(9)
     ]
+
+
+def test_a_run_that_remembered_nothing_yet_goes_on(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints of earlier versions hold the order alone."""
+    looks_of(monkeypatch, KNOWN)
+    order, choice = RowOrder(MANY, seed=3), row_choice_of(MANY)
+    order.take(8)
+    choice.load(order.state())
+    assert {row.number for row in choice.take(16, **looking)} <= {row.number for row in order.take(32)}
