@@ -24,9 +24,11 @@ there when the step began: models and the optimizer's state. It is measured once
 sizes give the same peak. *SCRG* is what it adds to drawing a fresh batch: the difference between drawing it with SCRG
 and without, with the same random numbers, so that the teacher's pass, which the loss needs anyway, is in both. Unless
 a row says otherwise it corrects by the recipe's rule, the first mismatch with the teacher's most probable token.
-*With the recipe's batches* a quarter of the steps is fresh and the others are from the data, whose states of the
-teacher are kept; all choose from twice as many rows. *With schedule and buffer* (the adaptive scheme at phi 0.5 with a
-full buffer, averaged over a run) a quarter is fresh, a quarter replayed, which the teacher reads again, and half from
+*The recipe's batches at a time*: four are drawn in one generation and used in four steps; a step's cost is the mean of
+the four, its peak memory that of the one that draws. *With the recipe's batches* an eighth of the steps is fresh, drawn
+so, and the others are from the data, whose states of the teacher are kept; all choose from twice as many rows. *With
+schedule and buffer* (the adaptive scheme at phi 0.5 with a full buffer, averaged over a run) a quarter is fresh, a
+quarter replayed, which the teacher reads again, and half from
 the data. Both rows are put together from measured steps of each kind.
 
 Liger's loss is its chunked JSD with `compiled=False`, ours runs in slices of 6 Mi logits, both in float32 at a hidden

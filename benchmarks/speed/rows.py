@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.core.job_config import ScrgConfig
+from app.core.recipes import RECIPES
 from benchmarks.speed import losses, ours, peer
 from benchmarks.speed.meter import Arm, Cost
 from benchmarks.speed.models import Work, big_vocabulary, smollm
@@ -19,11 +20,17 @@ from benchmarks.speed.models import Work, big_vocabulary, smollm
 MGSR = [{"kind": "sft"}, {"kind": "dac_kl"}, {"kind": "span"}]
 FORWARD_KL = [{"kind": "forward_kl"}]
 ON_POLICY, GROUND_TRUTH = {"kind": "on_policy"}, {"kind": "ground_truth"}
-RECIPE_ROUNDS, RECIPE_CANDIDATES = 12, 2
+RECIPE_ROUNDS: int = RECIPES["mgsr"]["scrg"]["rounds"]
+RECIPE: Mapping[str, Any] = RECIPES["mgsr"]["sampling"]
+CHOSEN = {"candidates": RECIPE["candidates"]}
+TOGETHER = {"batches_per_generation": RECIPE["batches_per_generation"]}
 # Which share of the steps is of which kind: in the recipe, and in the adaptive scheme with phi 0.5 and a full buffer,
 # averaged over a run (there a step is fresh with probability phi (1 - step / steps), replayed with the rest of phi).
 SHARES: Mapping[str, Mapping[str, float]] = {
-    "the recipe's batches": {"fresh, chosen": 0.25, "given, chosen": 0.75},
+    "the recipe's batches": {
+        "fresh, together, chosen": RECIPE["student_fraction"],
+        "given, chosen": 1 - RECIPE["student_fraction"],
+    },
     "schedule and buffer": {"fresh, 12 rounds": 0.25, "replayed": 0.25, "given": 0.5},
 }
 
@@ -89,15 +96,23 @@ def peer_spec(work: Work, *, batch: int, **settings: Any) -> peer.PeerSpec:
     )
 
 
-def interleaved(arms: Mapping[str, Arm], *, repeat: int) -> dict[str, list[Cost]]:
-    """`repeat` steps of every arm in turn after one to warm up, so that a busy machine slows all alike."""
-    for arm in arms.values():
-        arm.step()
+def interleaved(arms: Mapping[str, Arm], *, repeat: int, cycles: Mapping[str, int]) -> dict[str, list[Cost]]:
+    """`repeat` steps of every arm in turn after one to warm up, so that a busy machine slows all alike.
+
+    In an arm of `cycles` one step in so many draws for all of them: the mean over a whole cycle stands for a step.
+    """
     found: dict[str, list[Cost]] = {name: [] for name in arms}
-    for _ in range(repeat):
+    for _ in range(repeat + 1):
         for name, arm in arms.items():
-            found[name].append(arm.step())
-    return found
+            found[name].append(mean_step(arm, cycles.get(name, 1)))
+    return {name: costs[1:] for name, costs in found.items()}
+
+
+def mean_step(arm: Arm, steps: int) -> Cost:
+    """What one of the next `steps` steps costs on average; notes are the last one's."""
+    costs = [arm.step() for _ in range(steps)]
+    seconds, tokens = (sum(getattr(cost, name) for cost in costs) for name in ("seconds", "tokens"))
+    return Cost(seconds / steps, round(tokens / steps), None, costs[-1].notes)
 
 
 def step_rows(plan: Plan) -> list[Row]:
@@ -108,21 +123,22 @@ def step_rows(plan: Plan) -> list[Row]:
         raw = our_config(work, terms=MGSR, sampling=sampling, rounds=RECIPE_ROUNDS, batch=plan.batch)
         return ours.run, raw | {"data": {**raw["data"], **data}}
 
-    chosen = {"candidates": RECIPE_CANDIDATES}
     specs: dict[str, tuple[Callable[..., None], Any]] = {
         "forward_kl": (ours.run, our_config(work, terms=FORWARD_KL, sampling=ON_POLICY, rounds=0, batch=plan.batch)),
         "fresh": (ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=1, batch=plan.batch)),
         "fresh, 12 rounds": mgsr(ON_POLICY),
-        "fresh, chosen": mgsr({**ON_POLICY, **chosen}),
+        "fresh, together": mgsr({**ON_POLICY, **TOGETHER}),
+        "fresh, together, chosen": mgsr({**ON_POLICY, **TOGETHER, **CHOSEN}),
         "given": mgsr(GROUND_TRUTH),
-        "given, chosen": mgsr({**GROUND_TRUTH, **chosen}),
+        "given, chosen": mgsr({**GROUND_TRUTH, **CHOSEN}),
         # What is replayed costs what is given and read at every step.
         "replayed": mgsr(GROUND_TRUTH, teacher_states="off"),
         "peer": (peer.run, peer_spec(work, batch=plan.batch)),
     }
     arms = {name: Arm(*spec) for name, spec in specs.items()}
+    cycles = {name: TOGETHER["batches_per_generation"] for name in arms if "together" in name}
     try:
-        costs = interleaved(arms, repeat=plan.repeat)
+        costs = interleaved(arms, repeat=plan.repeat, cycles=cycles)
     finally:
         for arm in arms.values():
             arm.close()
@@ -130,10 +146,12 @@ def step_rows(plan: Plan) -> list[Row]:
     tokens = {name: statistics.mean(cost.tokens for cost in found) for name, found in costs.items()}
     per_token = {name: 1000 * median[name] / tokens[name] for name in median}
     unit, runs, all_rounds = "processor s per step", plan.repeat, median["fresh, 12 rounds"]
+    together = f"mgsr step on fresh samples, the recipe's {TOGETHER['batches_per_generation']} batches at a time"
     return [
         row("plain on-policy forward KL", median["forward_kl"], median["peer"], unit, 0.5, runs),
         row("mgsr step on fresh samples, 1 SCRG round", median["fresh"], median["peer"], unit, 0.75, runs),
         row("mgsr step on fresh samples, the recipe's 12 rounds", all_rounds, median["peer"], unit, 0.75, runs),
+        row(together, median["fresh, together"], median["peer"], unit, 0.75, runs),
         *(_mixed_row(name, shares, per_token, runs) for name, shares in SHARES.items()),
         *start_rows(arms["fresh"].ready["phases"]),
     ]
@@ -157,25 +175,27 @@ def start_rows(phases: Mapping[str, float]) -> list[Row]:
 
 
 def memory_rows(plan: Plan) -> Iterator[Row]:
-    """Peak of what one step allocates above the loaded models and the optimizer's state."""
+    """Peak of what one step allocates above the loaded models and the optimizer's state; of ours the step that draws
+    for all that are drawn together."""
     small = smollm(plan.folder, layers=plan.layers)
     works = [(49_152, small)]
     for vocabulary in plan.vocabularies:
         size = {"vocabulary": vocabulary, "prompt_tokens": 82, "new_tokens": 64}
         works.append((vocabulary, big_vocabulary(plan.folder, like=small.teacher, **size)))
     for vocabulary, work in works:
-        mine = peak(
-            ours.run, our_config(work, terms=MGSR, sampling=ON_POLICY, rounds=RECIPE_ROUNDS, batch=plan.memory_batch)
-        )
+        sampling = {**ON_POLICY, **TOGETHER}
+        raw = our_config(work, terms=MGSR, sampling=sampling, rounds=RECIPE_ROUNDS, batch=plan.memory_batch)
+        mine = peak(ours.run, raw, after=TOGETHER["batches_per_generation"])
         for trainer, target in (("distillation", 0.5), ("gkd", 0.25)):
             theirs = peak(peer.run, peer_spec(work, batch=plan.memory_batch, trainer=trainer))
             name = f"peak memory of a step, batch {plan.memory_batch}, V {vocabulary:,}, against {trainer}"
             yield row(name, mine, theirs, "MiB", target, 1)
 
 
-def peak(engine: Callable[..., None], spec: Any) -> float:
+def peak(engine: Callable[..., None], spec: Any, *, after: int = 1) -> float:
+    """MiB of the step behind the first `after`, which warm up."""
     with Arm(engine, spec) as arm:
-        arm.step()
+        mean_step(arm, after)
         mib = arm.step("memory").peak_mib
     assert mib is not None
     return mib
