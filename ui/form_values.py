@@ -30,6 +30,8 @@ HELP: Mapping[str, str] = {
     "max_new_tokens": "Longest sampled answer.",
     "phi_start": "Share of student batches at the start.",
     "student_fraction": "Share of student batches.",
+    "batches_per_generation": "Student batches sampled together.",
+    "candidates": "Rows tried for each one taken.",
     "rounds": "Corrections per sample; 0 is off.",
     "batch_size": "Sequences at a time.",
     "gradient_accumulation": "Batches per step.",
@@ -83,6 +85,7 @@ def is_shown(job: Mapping[str, Any], schema: ConfigSchema) -> dict[str, bool]:
         "checkpoint": not from_teacher,
         "phi_start": schema.has("sampling.phi_start", kind=values["sampling_kind"]),
         "student_fraction": schema.has("sampling.student_fraction", kind=values["sampling_kind"]),
+        "batches_per_generation": schema.has("sampling.batches_per_generation", kind=values["sampling_kind"]),
     }
 
 

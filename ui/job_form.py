@@ -44,6 +44,8 @@ CONTROLS = (
     Control("max_new_tokens", "config.sampling.max_new_tokens"),
     Control("phi_start", "config.sampling.phi_start"),
     Control("student_fraction", "config.sampling.student_fraction"),
+    Control("batches_per_generation", "config.sampling.batches_per_generation"),
+    Control("candidates", "config.sampling.candidates"),
     Control("rounds", "config.scrg.rounds"),
     Control("max_steps", "config.training.max_steps"),
     Control("batch_size", "config.training.batch_size"),
@@ -100,9 +102,9 @@ def with_recipe_defaults(job: Mapping[str, Any], recipe: str, schema: ConfigSche
         **filled["sampling"],
         "max_new_tokens": schema.default("sampling.max_new_tokens", kind=kind),
     }
-    for share in ("phi_start", "student_fraction"):
-        if schema.has(f"sampling.{share}", kind=kind):
-            filled["sampling"].setdefault(share, schema.default(f"sampling.{share}", kind=kind))
+    for field in ("phi_start", "student_fraction", "batches_per_generation", "candidates"):
+        if schema.has(f"sampling.{field}", kind=kind):
+            filled["sampling"].setdefault(field, schema.default(f"sampling.{field}", kind=kind))
     if isinstance(filled.get("data"), dict):
         responses = filled["data"].get("responses", schema.default("data.responses"))
         filled["data"] = {**filled["data"], "responses": responses}

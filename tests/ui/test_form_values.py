@@ -19,12 +19,16 @@ def test_only_the_controls_of_the_chosen_kinds_are_shown(schema: ConfigSchema) -
         return {key: update["visible"] for key, update in visibility(job, schema).items()}
 
     job = job_form.first_job(schema)
-    assert shown(job) == {"layers": True, "checkpoint": False, "phi_start": False, "student_fraction": True}
+    by_student, sampled = {"layers": True, "checkpoint": False}, {"batches_per_generation": True}
+    assert shown(job) == by_student | sampled | {"phi_start": False, "student_fraction": True}
     job["config"]["student"] = {"kind": "checkpoint", "model": "x"}
     job["config"]["sampling"] = {"kind": "adaptive_off_policy"}
-    assert shown(job) == {"layers": False, "checkpoint": True, "phi_start": True, "student_fraction": False}
+    by_student = {"layers": False, "checkpoint": True}
+    assert shown(job) == by_student | sampled | {"phi_start": True, "student_fraction": False}
     job["config"]["sampling"] = {"kind": "on_policy"}
-    assert shown(job) == {"layers": False, "checkpoint": True, "phi_start": False, "student_fraction": False}
+    assert shown(job) == by_student | sampled | {"phi_start": False, "student_fraction": False}
+    job["config"]["sampling"] = {"kind": "ground_truth"}
+    assert shown(job) == by_student | {"batches_per_generation": False, "phi_start": False, "student_fraction": False}
 
 
 def test_updates_show_the_job_and_skip_what_a_control_cannot_show(schema: ConfigSchema) -> None:

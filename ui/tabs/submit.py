@@ -136,6 +136,8 @@ def _build_form(parts: dict[str, Any], schema: ConfigSchema, job: job_form.Job) 
                 "max_new_tokens": "New tokens",
                 "phi_start": "Student share φ",
                 "student_fraction": "Student share",
+                "batches_per_generation": "Batches at once",
+                "candidates": "Candidates",
                 "rounds": "SCRG rounds",
             },
         )
