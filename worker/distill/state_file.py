@@ -74,17 +74,20 @@ class StateFile:
 def load_states(folder: Path, *, about: str, width: int, dtype: torch.dtype) -> list[tuple[tuple[int, ...], Tensor]]:
     """(ids, states [T, D]) by place, from a whole folder; the states are views of the file, read when they are used.
 
-    Raises ValueError when the folder is about something else.
+    Raises ValueError when the folder is about something else, or is gone: others may remove it at any moment.
     """
-    lines = ResponseFile(folder / RESPONSES, about=about).read()
-    tokens = sum(len(ids) for _, ids in lines)
-    if sorted(place for place, _ in lines) != list(range(len(lines))) or (
-        tokens * width * dtype.itemsize != (folder / STATES).stat().st_size
-    ):
-        raise ValueError("it is about something else")
-    flat = torch.empty(0, dtype=dtype)
-    if tokens:
-        flat = torch.from_file(str(folder / STATES), shared=False, size=tokens * width, dtype=dtype)
+    try:
+        lines = ResponseFile(folder / RESPONSES, about=about).read()
+        tokens = sum(len(ids) for _, ids in lines)
+        if sorted(place for place, _ in lines) != list(range(len(lines))) or (
+            tokens * width * dtype.itemsize != (folder / STATES).stat().st_size
+        ):
+            raise ValueError("it is about something else")
+        flat = torch.empty(0, dtype=dtype)
+        if tokens:
+            flat = torch.from_file(str(folder / STATES), shared=False, size=tokens * width, dtype=dtype)
+    except (OSError, RuntimeError) as error:  # torch's own, where the file cannot be mapped
+        raise ValueError(f"a file is missing or torn: {error!r}") from error
     parts_TD = flat.view(tokens, width).split([len(ids) for _, ids in lines])
     by_place = {place: (ids, part_TD) for (place, ids), part_TD in zip(lines, parts_TD, strict=True)}
     return [by_place[place] for place in range(len(lines))]

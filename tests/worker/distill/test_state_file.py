@@ -44,6 +44,20 @@ def test_what_was_added_is_read_by_place(dtype: torch.dtype, tmp_path: Path) -> 
             load_states(tmp_path, **{"about": "run 1", "width": WIDTH, "dtype": dtype, **other})
 
 
+@pytest.mark.parametrize("gone", [["responses.jsonl", "states.bin"], ["states.bin"]])
+def test_what_others_remove_after_the_check_is_noticed(gone: list[str], tmp_path: Path) -> None:
+    file = open_file(tmp_path, torch.float32)
+    file.begin([])
+    file.add(FIRST, states(FIRST, torch.float32))
+    file.add(SECOND, states(SECOND, torch.float32))
+    file.finish()
+    check_states(tmp_path)
+    for name in gone:
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match="missing or torn"):
+        load_states(tmp_path, about="run 1", width=WIDTH, dtype=torch.float32)
+
+
 def test_a_killed_run_goes_on_behind_what_is_whole(tmp_path: Path) -> None:
     """Wherever it was cut: between states and lines, in a line, in a state."""
     file = open_file(tmp_path, torch.float32)
