@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from app.core.model_facts import ModelFacts
 from app.memory import estimate_bytes
 from tests.app.conftest import make_config
@@ -41,11 +43,11 @@ def test_float32_by_hand() -> None:
     }
 
 
-def test_bfloat16_keeps_a_sampling_copy_and_the_data_alone_needs_no_cache() -> None:
+def test_bfloat16_keeps_a_copy_that_samples_and_the_data_alone_needs_no_cache() -> None:
     sampled = estimate_bytes(make_config(sampling={"kind": "on_policy"}), teacher=TEACHER, student=STUDENT)
     given = estimate_bytes(make_config(recipe="kd"), teacher=TEACHER, student=STUDENT)
-    assert sampled["weights"] == 2 * 1000 + 4 * 600 + 2 * 600
-    assert (given["weights"], given["caches"]) == (2 * 1000 + 4 * 600, 0)
+    assert sampled["weights"] == given["weights"] == 2 * 1000 + 4 * 600 + 2 * 600  # evaluations read it too
+    assert given["caches"] == 0
 
 
 def test_batches_that_are_drawn_together_have_their_caches_together() -> None:
@@ -56,6 +58,24 @@ def test_batches_that_are_drawn_together_have_their_caches_together() -> None:
         for n in (1, 4)
     )
     assert four == one | {"caches": 4 * one["caches"], "total": one["total"] + 3 * one["caches"]}
+
+
+@pytest.mark.parametrize(("responses", "batches", "expected"), [("student", 1, 3), ("student", 4, 4), ("given", 1, 1)])
+def test_prompts_that_are_answered_to_be_compared_have_their_caches_together(
+    responses: str, batches: int, expected: int
+) -> None:
+    one, tried = (
+        estimate_bytes(
+            make_config(
+                data={"kind": "dataset", "dataset_id": "d", "responses": responses},
+                sampling={"kind": "on_policy", **more},
+            ),
+            teacher=TEACHER,
+            student=STUDENT,
+        )
+        for more in ({}, {"candidates": 3, "batches_per_generation": batches})
+    )
+    assert tried["caches"] == expected * one["caches"]
 
 
 def test_chunks_bound_the_logits() -> None:
