@@ -27,6 +27,7 @@ _EVEN = 1e-6  # nats that every row has at least, so that there are always enoug
 # Of what was known, one row in so many is looked at again, whatever it was: students forget.
 _LOOKED_AT_AGAIN = 0.1
 _MEMORY = 0.95  # share of the old mean in the running mean of looks
+_DIVERGED = 1e30  # nats of a row whose look is not finite: it is taken for certain, and its loss says what is wrong
 
 
 class Looking(TypedDict):
@@ -61,7 +62,7 @@ class RowChoice:
         rows = self._next(size * self._candidates, looking["generator"])
         if self._candidates == 1:
             return rows
-        disagreement_B = disagreement(rows, **looking).cpu()
+        disagreement_B = disagreement(rows, **looking).float().cpu().nan_to_num(nan=_DIVERGED, posinf=_DIVERGED)
         if self._skips:
             self._remember(rows, disagreement_B)
         return choose(rows, disagreement_B, size, generator=looking["generator"])
@@ -79,7 +80,7 @@ class RowChoice:
         return float(torch.rand((), generator=generator)) >= chance
 
     def _remember(self, rows: Sequence[Row], disagreement_B: Tensor) -> None:
-        self._found_R[[row.number for row in rows]] = disagreement_B.float()
+        self._found_R[[row.number for row in rows]] = disagreement_B
         mean = max(float(disagreement_B.mean()), _EVEN)
         self._mean = mean if self._mean is None else _MEMORY * self._mean + (1 - _MEMORY) * mean
 

@@ -224,6 +224,19 @@ def test_rows_with_nothing_left_at_all_still_make_batches(looking: Looking, monk
     assert all(len(choice.take(4, **looking)) == 4 for _ in range(20))
 
 
+@pytest.mark.parametrize("found", [torch.nan, torch.inf])
+def test_a_student_that_has_diverged_reaches_the_loss(
+    found: float, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which knows how to say it; drawing from chances that are no numbers would end the run without a cause."""
+    looks_of(monkeypatch, KNOWN | {7: found})
+    choice = row_choice_of(MANY)
+    taken = [row.number for _ in range(5) for row in choice.take(4, **looking)]
+    assert 7 in taken
+    looks_of(monkeypatch, dict.fromkeys(KNOWN, found))
+    assert all(len(choice.take(4, **looking)) == 4 for _ in range(10))
+
+
 def test_without_candidates_nothing_is_looked_at(looking: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = looks_of(monkeypatch, KNOWN)
     choice = row_choice_of(MANY, candidates=1)

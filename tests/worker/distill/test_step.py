@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.core.errors import NonFiniteLoss
 from tests.tiny_models import write_rows
@@ -36,6 +37,20 @@ def test_the_terms_with_a_bad_gradient_are_named(
     with pytest.raises(NonFiniteLoss, match=r"step 5: the gradient is not finite.*" + blamed):
         Stepper(run).take(5)
     assert weights_sha256(run.student.model) == before
+
+
+def test_a_diverged_student_is_named_by_its_loss_though_rows_are_looked_at_first(make_config: MakeConfig) -> None:
+    config = make_config(
+        losses=[{"kind": "forward_kl"}],
+        sampling={"kind": "ground_truth", "max_new_tokens": 4, "candidates": 2, "skip_known": True},
+    )
+    run = assemble(config, emit=lambda event: None, should_stop=lambda: None)
+    with torch.no_grad():
+        for parameter in run.student.model.parameters():
+            parameter.mul_(1e19)
+    run.sampler.refresh()
+    with pytest.raises(NonFiniteLoss, match=r"step 1: .*training\.learning_rate"):
+        Stepper(run).take(1)
 
 
 def test_rows_without_a_response_are_prompts_of_the_students_samples_only(
