@@ -201,7 +201,7 @@ def _past_speeds(session: Session, store: ArtifactStore, sampling_kind: str) -> 
         if job.config["sampling"]["kind"] == sampling_kind and teacher_parameters and student_parameters:
             # A description of an older version, a data set that is gone: this job says nothing.
             with suppress(ValidationError, FileNotFoundError, NotFound, ZeroDivisionError):
-                config = DistillConfig.model_validate(job.config)
+                config = DistillConfig.stored(job.config)
                 dataset = datasets.get(session, job.config["data"]["dataset_id"])
                 work = _work(store, config, dataset, teacher_parameters, student_parameters)
                 speeds.append(operations(work) / _seconds(job))

@@ -86,7 +86,7 @@ class JobRunner:
         folder, student_id = self.work_folder / claim.job_id / str(claim.attempt), new_id("mdl")
         limit = _Limit(claim.seconds_left)
         try:
-            config = DistillConfig.model_validate(claim.config)
+            config = DistillConfig.stored(claim.config)
             with self._recorder(claim) as recorder:
                 student = self._train(claim, config, recorder, limit, out=folder)
                 self.store.put_folder(student.folder, models.storage_key(student_id))
@@ -253,7 +253,7 @@ class _Limit:
 
 def _memory_cure(claim: jobs.Claim) -> str:
     try:
-        config = DistillConfig.model_validate(claim.config)
+        config = DistillConfig.stored(claim.config)
     except ValueError:
         return ""
     return advice(config, needed_bytes=claim.memory_bytes)

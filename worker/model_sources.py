@@ -117,7 +117,7 @@ def _source(store: ArtifactStore, model: Model, config: Mapping[str, Any] | None
     if model.kind == "teacher" and model.job_id is None:
         return TrainedModel(model.source)
     if model.kind == "untrained":
-        description = DistillConfig.model_validate(config)
+        description = DistillConfig.stored(config)
         return UntrainedStudent(teacher=description.teacher.model, student=description.student)
     try:
         return TrainedModel(str(store.local_path(model.source)))
@@ -132,7 +132,7 @@ def _checkpointed(store: ArtifactStore, wanted: CheckpointId, config: Mapping[st
     from worker.distill.training_state import WEIGHTS
 
     found = stored_checkpoints.find(store, wanted)
-    description = DistillConfig.model_validate(config)
+    description = DistillConfig.stored(config)
     tuned = f"{found.beside}/teacher"
     teacher = str(store.local_path(tuned)) if store.exists(tuned) else description.teacher.model
     try:

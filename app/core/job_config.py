@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from app.core.loss_config import LossConfig, SftLoss
 from app.core.recipes import DEFAULT_RECIPE, RecipeName, with_recipe
@@ -277,9 +277,15 @@ class DistillConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_from_recipe(cls, raw: Any) -> Any:
+    def _fill_from_recipe(cls, raw: Any, info: ValidationInfo) -> Any:
         """Adds what the recipe says about sections (or fields of sections) that `raw` leaves out."""
-        return with_recipe(raw) if isinstance(raw, dict) else raw
+        return with_recipe(raw) if isinstance(raw, dict) and not info.context else raw
+
+    @classmethod
+    def stored(cls, raw: Any) -> DistillConfig:
+        """A description as it was dumped, whole, perhaps by an earlier version: settings that are newer are at their own
+        defaults, which change nothing, and not at what a recipe says today. Raises ValidationError."""
+        return cls.model_validate(raw, context="stored")
 
     @model_validator(mode="after")
     def _consistent(self) -> DistillConfig:

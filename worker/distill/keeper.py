@@ -197,7 +197,7 @@ class Keeper:
 
 def _check_config(began_with: Any, config: DistillConfig, *, folder: Path) -> None:
     with suppress(ValidationError):  # a setting that is newer than what was kept was at its default there
-        began_with = DistillConfig.model_validate(began_with).model_dump(mode="json")
+        began_with = DistillConfig.stored(began_with).model_dump(mode="json")
     began, now = dict(_leaves(began_with)), dict(_leaves(config.model_dump(mode="json")))
     other = [name for name in (began | now) if name not in _FREE and began.get(name) != now.get(name)]
     if other:

@@ -91,3 +91,15 @@ def test_a_description_never_changes() -> None:
     config = DistillConfig.model_validate(MINIMAL)
     with pytest.raises(ValidationError, match="frozen"):
         config.training.max_steps = 7  # type: ignore[misc]
+
+
+def test_a_stored_description_takes_no_setting_from_a_recipe_of_today() -> None:
+    """One from before there were two settings that the recipe sets now goes on as it began."""
+    whole = DistillConfig.model_validate(MINIMAL).model_dump(mode="json")
+    newer = {"skip_known": False, "batches_per_generation": 1}
+    older = {**whole, "sampling": {name: value for name, value in whole["sampling"].items() if name not in newer}}
+    assert DistillConfig.stored(older).sampling.model_dump().items() >= newer.items()
+    assert DistillConfig.model_validate(older) == DistillConfig.model_validate(whole)
+    assert DistillConfig.stored(whole) == DistillConfig.model_validate(whole)
+    with pytest.raises(ValidationError):
+        DistillConfig.stored(MINIMAL)
