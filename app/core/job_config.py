@@ -283,8 +283,8 @@ class DistillConfig(Settings):
 
     @classmethod
     def stored(cls, raw: Any) -> DistillConfig:
-        """A description as it was dumped, whole, perhaps by an earlier version: settings that are newer are at their own
-        defaults, which change nothing, and not at what a recipe says today. Raises ValidationError."""
+        """A description as it was dumped, whole, perhaps by an earlier version: settings that are newer are at their
+        own defaults, which change nothing, and not at what a recipe says today. Raises ValidationError."""
         return cls.model_validate(raw, context="stored")
 
     @model_validator(mode="after")
