@@ -91,8 +91,9 @@ def _cell(value: Mapping[str, float] | None, factor: float, *, seeds: int) -> st
     if not value["mean"] and not value["std"]:
         return "0"
     digits = 1 if factor == 100 or value["mean"] >= 10 else 3
-    spread = f" ± {value['std'] * factor:.{digits}f}" if seeds > 1 else ""
-    return f"{value['mean'] * factor:.{digits}f}{spread}"
+    own = value.get("seeds", seeds)  # of this measure, where not all of the row's runs have it
+    spread = f" ± {value['std'] * factor:.{digits}f}" if own > 1 else ""
+    return f"{value['mean'] * factor:.{digits}f}{spread}" + (f" ({own:g})" if own < seeds else "")
 
 
 def _difference(value: Mapping[str, float] | None) -> str:

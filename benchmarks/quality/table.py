@@ -39,8 +39,9 @@ _RESAMPLES = 2000
 
 
 def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per scale, regime, contender and budget. `minus_mgsr` is the contender's mean difference to `mgsr` over
-    the seeds that both have, with a bootstrap interval of 95 %."""
+    """One row per scale, regime, contender and budget. A measure that only some of its runs have says of how many
+    `seeds` it is. `minus_mgsr` is the contender's mean difference to `mgsr` over the seeds that both have, with a
+    bootstrap interval of 95 %."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for record in records:
         if record["budget"] != "sweep":
@@ -62,7 +63,8 @@ def rows_of(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for name, measure in MEASURES.items():
             values = [record["measured"][measure] for record in group if measure in record["measured"]]
             if values:
-                row[name] = spread(values)
+                fewer = {"seeds": len(values)} if len(values) < len(group) else {}
+                row[name] = spread(values) | fewer
         if base and base is not group:
             row["minus_mgsr"] = {name: paired(group, base, MEASURES[name]) for name in COMPARED}
         rows.append(row)

@@ -38,6 +38,13 @@ def test_a_row_has_means_and_standard_deviations_over_seeds() -> None:
     assert "minus_mgsr" not in row
 
 
+def test_a_measure_that_some_runs_lack_says_of_how_many_seeds_it_is() -> None:
+    (row,) = rows_of([record("mgsr", seed, 0.2, **({"eval/kl_ts": 1.0 + seed} if seed else {})) for seed in range(3)])
+    assert row["seeds"] == 3
+    assert row["kl_ts"] == {"mean": 2.5, "std": pytest.approx(0.5**0.5), "seeds": 2}
+    assert "seeds" not in row["rouge_l"]
+
+
 def test_differences_are_taken_seed_by_seed() -> None:
     ours = [record("mgsr", seed, 0.5 + 0.1 * seed) for seed in range(4)]
     theirs = [record("sft", seed, 0.4 + 0.1 * seed) for seed in range(3)]
